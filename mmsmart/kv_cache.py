@@ -1,0 +1,178 @@
+"""The target's key-value cache: preallocated, one length per row, commits by moving only the rows of an accepted path.
+
+This is the one file that touches transformers' ``Cache``. Attention layers write the states of a forward behind each
+row's committed length; what was not accepted is simply overwritten by the next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from mmsmart.tree import Ints
+
+GROWTH_STEP = 128
+"""Slots added when the cache is full."""
+
+
+class RaggedCache(Cache):
+    """Keys and values of B rows of unequal lengths.
+
+    Attributes:
+        lengths: ``[B]`` committed slots of each row; the root of the next round is not among them.
+    """
+
+    def __init__(self, num_layers: int, batch: int, *, capacity: int, one_device: bool = True) -> None:
+        """Prepares an empty cache.
+
+        Args:
+            num_layers: Attention layers of the target.
+            batch: Rows.
+            capacity: Slots to allocate at first; grows as needed.
+            one_device: All layers sit on one device: they share one block of memory, and a commit is one move.
+        """
+        self.lengths: Ints = np.zeros(batch, np.int64)
+        self._capacity = capacity
+        self._writes = 0
+        self._columns: Tensor | None = None
+        count = 1 if one_device else num_layers
+        self._blocks = [_Block(num_layers // count) for _ in range(count)]
+        per_block = num_layers // count
+        super().__init__(layers=[_Layer(self, self._blocks[i // per_block], i % per_block) for i in range(num_layers)])
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        return len(self.lengths)
+
+    @property
+    def view_length(self) -> int:
+        """Slots that attention sees in the forward announced by `begin`."""
+        return int(self.lengths.max()) + self._writes
+
+    @property
+    def ragged(self) -> bool:
+        """Whether rows differ in length."""
+        return bool((self.lengths != self.lengths[0]).any())
+
+    def begin(self, count: int, device: torch.device) -> None:
+        """Announces a forward of ``count`` tokens a row, written behind each row's length."""
+        self._writes = count
+        while self.view_length > self._capacity:
+            self._capacity += GROWTH_STEP
+        self._columns = None
+        if self.ragged:
+            self._columns = torch.from_numpy(self.lengths[:, None] + np.arange(count)).to(device)
+
+    def advance(self, counts: Sequence[int] | Ints) -> None:
+        """Commits the first ``counts[b]`` written slots of each row ``[B]``."""
+        self.lengths = self.lengths + np.asarray(counts, np.int64)
+        self._writes = 0
+
+    def keep_path(self, paths: Ints, num_accepted: Ints) -> None:
+        """Commits the root and the accepted drafts of each row, closing the gaps between their slots.
+
+        Args:
+            paths: ``[B, D]`` node indices from the root on, -1 behind the end.
+            num_accepted: ``[B]`` accepted drafts.
+        """
+        steps = np.arange(paths.shape[1])
+        source = np.where(paths < 0, steps, paths)
+        if (source != steps).any():
+            base = self.lengths[:, None]
+            for block in self._blocks:
+                block.move(base + source, base + steps)
+        self.advance(num_accepted + 1)
+
+    def select_rows(self, rows: Sequence[int]) -> None:
+        """Keeps these rows, in this order; finished requests leave the batch."""
+        self.lengths = self.lengths[np.asarray(rows, np.int64)]
+        for block in self._blocks:
+            block.select_rows(rows)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Committed slots of the longest row."""
+        return int(self.lengths.max())
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
+        """Key length and offset, as transformers' mask builder asks for them."""
+        return self.view_length, 0
+
+
+class _Block:
+    """Storage ``[2, layers, B, kv heads, capacity, head dim]`` of layers on one device."""
+
+    def __init__(self, layers: int) -> None:
+        self.layers = layers
+        self.data: Tensor | None = None
+
+    def ensure(self, like: Tensor, capacity: int) -> Tensor:
+        if self.data is None or self.data.shape[-2] < capacity:
+            batch, heads, _, dim = like.shape
+            grown = like.new_zeros(2, self.layers, batch, heads, capacity, dim)
+            if self.data is not None:
+                grown[..., : self.data.shape[-2], :] = self.data
+            self.data = grown
+        return self.data
+
+    def move(self, source: Ints, target: Ints) -> None:
+        assert self.data is not None
+        device = self.data.device
+        rows = torch.arange(source.shape[0], device=device)[:, None]
+        src, dst = torch.from_numpy(source).to(device), torch.from_numpy(target).to(device)
+        self.data[:, :, rows, :, dst] = self.data[:, :, rows, :, src]
+
+    def select_rows(self, rows: Sequence[int]) -> None:
+        if self.data is not None:
+            self.data = self.data.index_select(2, torch.as_tensor(rows, device=self.data.device))
+
+
+class _Layer(CacheLayerMixin):
+    """One attention layer's window on its block."""
+
+    def __init__(self, cache: RaggedCache, block: _Block, index: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._cache = cache
+        self._block = block
+        self._index = index
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: the block allocates on the first write."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Writes ``[B, heads, n, dim]`` states and returns all that attention may see."""
+        cache = self._cache
+        data = self._block.ensure(key_states, cache._capacity)
+        keys, values = data[0, self._index], data[1, self._index]
+        if cache._columns is None:
+            start = int(cache.lengths[0])
+            keys[:, :, start : start + cache._writes] = key_states
+            values[:, :, start : start + cache._writes] = value_states
+        else:
+            columns = cache._columns.to(keys.device)
+            rows = torch.arange(keys.shape[0], device=keys.device)[:, None]
+            keys[rows, :, columns] = key_states.transpose(1, 2)
+            values[rows, :, columns] = value_states.transpose(1, 2)
+        view = cache.view_length
+        return keys[:, :, :view], values[:, :, :view]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Key length and offset."""
+        return self._cache.view_length, 0
+
+    def get_seq_length(self) -> int:
+        """Committed slots of the longest row."""
+        return self._cache.get_seq_length()
+
+    def get_max_length(self) -> int:
+        """No bound."""
+        return -1
+
+    def get_max_cache_shape(self) -> int:
+        """No bound (the name before transformers 5.24)."""
+        return -1

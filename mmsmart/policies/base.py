@@ -1,0 +1,93 @@
+"""The policy port: how far to grow a round's trees, and which of the candidates to verify.
+
+A policy sees numbers only: the candidates with the drafter's probabilities, and the round's limits. It knows no model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmsmart.errors import InputError
+from mmsmart.tree import Bools, CandidatePool, Ints
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """What is known before a round is drafted.
+
+    Attributes:
+        depth_limit: ``[B]`` deepest node that can still enter the answer (the bonus token needs the last place).
+        context_lengths: ``[B]`` committed tokens, prompt included.
+    """
+
+    depth_limit: Ints
+    context_lengths: Ints
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        return len(self.depth_limit)
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What a round cost and brought, for policies that learn.
+
+    Attributes:
+        draft_ms, verify_ms: Measured wall time.
+        num_nodes: N of the verified batch, root and padding included.
+        num_accepted: ``[B]``.
+    """
+
+    draft_ms: float
+    verify_ms: float
+    num_nodes: int
+    num_accepted: Ints
+
+
+class TreePolicy(ABC):
+    """Decides the shape of every round's draft trees."""
+
+    top_k: int = 1
+    """Children wanted for each expanded node."""
+
+    @abstractmethod
+    def frontier(self, pool: CandidatePool, context: RoundContext) -> Ints | None:
+        """Which pool columns to expand next, ``[B, W]`` with -1 for none; ``None`` ends the drafting."""
+
+    @abstractmethod
+    def select(self, pool: CandidatePool, context: RoundContext) -> Bools:
+        """Which nodes to verify, ``[B, M]``: the root and a prefix-closed set of candidates."""
+
+    def record(self, record: RoundRecord) -> None:  # noqa: B027 - most policies do not learn
+        """Takes note of a round."""
+
+
+def root_frontier(batch: int) -> Ints:
+    """The frontier that expands every root."""
+    return np.zeros((batch, 1), np.int64)
+
+
+def layer_frontier(pool: CandidatePool, keep: Bools) -> Ints | None:
+    """Columns of the newest block that are kept, packed to the left; ``None`` when there are none."""
+    start = pool.last_block.start
+    marks = keep[:, start:]
+    width = int(marks.sum(axis=1).max())
+    if width == 0:
+        return None
+    order = np.argsort(~marks, axis=1, kind="stable")[:, :width]
+    return np.where(np.take_along_axis(marks, order, axis=1), order + start, -1)
+
+
+def positive(policy: str, **options: int) -> None:
+    """Refuses options below 1.
+
+    Raises:
+        InputError: Names the option and its value.
+    """
+    for name, value in options.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"policy {policy!r}: {name} must be a whole number of at least 1, got {value!r}")

@@ -1,0 +1,81 @@
+"""Names to classes, lazily: a new drafter, policy, target or embedded model is one row here and one file."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from mmsmart.errors import InputError
+
+TARGETS: dict[str, str] = {  # config.model_type -> class
+    "llava": "mmsmart.targets.llava:LlavaTarget",
+    "qwen2_vl": "mmsmart.targets.qwen2_vl:Qwen2VLTarget",
+    "llama": "mmsmart.targets.causal_lm:CausalLMTarget",
+    "qwen2": "mmsmart.targets.causal_lm:CausalLMTarget",
+}
+DRAFTERS: dict[str, str] = {
+    "ngram": "mmsmart.drafters.ngram:NgramDrafter",
+}
+POLICIES: dict[str, str] = {
+    "none": "mmsmart.policies.none:NoDrafting",
+    "chain": "mmsmart.policies.chain:Chain",
+    "static": "mmsmart.policies.static:StaticTree",
+    "likelihood": "mmsmart.policies.likelihood:Likelihood",
+    "best-first": "mmsmart.policies.best_first:BestFirst",
+}
+EMBEDDED_MODELS: dict[str, str] = {  # name -> folder under assets/models
+    "tiny-llava": "tiny-llava",
+}
+DEFAULT_MODEL = "tiny-llava"
+
+
+def lookup(table: Mapping[str, str], kind: str, name: str) -> str:
+    """The table's row for a name.
+
+    Raises:
+        InputError: The name is unknown; the message lists the nearest and all that exist.
+    """
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(name, table, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise InputError(f"unknown {kind} {name!r}; {hint}known: {', '.join(sorted(table))}")
+
+
+def load_class(table: Mapping[str, str], kind: str, name: str) -> Any:
+    """Imports and returns the class that a table names."""
+    module, _, attribute = lookup(table, kind, name).partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def create(table: Mapping[str, str], kind: str, spec: str) -> Any:
+    """Builds an object from ``"name"`` or ``"name:option=value,option=value"``.
+
+    Raises:
+        InputError: Unknown name or option, or a value that the class refuses.
+    """
+    name, _, rest = spec.partition(":")
+    cls = load_class(table, kind, name.strip())
+    options = _parse_options(spec, rest)
+    accepted = [p for p in inspect.signature(cls).parameters if p != "self"]
+    for key in options:
+        if key not in accepted:
+            raise InputError(f"{kind} {name!r} has no option {key!r}; it takes: {', '.join(accepted) or 'none'}")
+    return cls(**options)
+
+
+def _parse_options(spec: str, rest: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for part in filter(None, (p.strip() for p in rest.split(","))):
+        key, sign, value = part.partition("=")
+        if not sign:
+            raise InputError(f"cannot read {part!r} in {spec!r}; write options as name=value, separated by commas")
+        try:
+            options[key.strip()] = ast.literal_eval(value.strip())
+        except (ValueError, SyntaxError):
+            options[key.strip()] = value.strip()
+    return options

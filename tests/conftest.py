@@ -1,0 +1,34 @@
+"""Fixtures of all tests: no network, no progress bars, and one tiny random target of each family a session."""
+
+import os
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: whatever asks the hub fails at once
+
+import pytest
+import tiny
+import torch
+from transformers.utils import logging
+
+logging.disable_progress_bar()
+torch.set_num_threads(1)  # threads cost more than they give on models this small
+
+
+@pytest.fixture(scope="session")
+def llava_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.build("llava", tmp_path_factory.mktemp("tiny") / "llava")
+
+
+@pytest.fixture(scope="session")
+def qwen2_vl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.build("qwen2_vl", tmp_path_factory.mktemp("tiny") / "qwen2_vl")
+
+
+@pytest.fixture(scope="session")
+def llama_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.build("llama", tmp_path_factory.mktemp("tiny") / "llama")
+
+
+@pytest.fixture(scope="session")
+def qwen2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.build("qwen2", tmp_path_factory.mktemp("tiny") / "qwen2")

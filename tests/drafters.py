@@ -1,0 +1,68 @@
+"""Drafters whose acceptance is known beforehand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from mmsmart.drafters.base import Drafter, DraftSession, PromptContext, RoundOutcome
+from mmsmart.tree import CandidatePool, Candidates, Ints
+
+
+@dataclass
+class _Row:
+    answer: list[int]
+    position: int  # committed answer tokens, the root included
+
+
+class ScriptedDrafter(Drafter):
+    """Knows the answers beforehand (one list of ids for each prompt, found by its prompt ids or by order).
+
+    Args:
+        answers: The target's own answers, in the order of the prompts of every session.
+        right: Draft what the answer says; otherwise every draft is wrong.
+        width: Candidates for each node; with ``right`` the true one is at rank ``place``, the others are wrong.
+        vocab_size: Wrong tokens are taken modulo this.
+    """
+
+    def __init__(
+        self, answers: Sequence[Sequence[int]], *, right: bool = True, place: int = 0, vocab_size: int = 256
+    ) -> None:
+        self.answers = [list(answer) for answer in answers]
+        self.right, self.place, self.vocab_size = right, place, vocab_size
+        self.calls = 0
+
+    def open(self, prompts: Sequence[PromptContext], roots: Ints) -> DraftSession:
+        assert len(prompts) == len(self.answers)
+        return _Session(self, [_Row(answer, 1) for answer in self.answers])
+
+
+class _Session(DraftSession):
+    def __init__(self, drafter: ScriptedDrafter, rows: list[_Row]) -> None:
+        self.drafter = drafter
+        self.rows = rows
+
+    def start_round(self, roots: Ints, depth_limit: Ints) -> None:
+        self.drafter.calls += 1
+        for row, root in zip(self.rows, roots.tolist(), strict=True):
+            assert row.answer[row.position - 1] == root, "the session lost count of the committed tokens"
+
+    def expand(self, pool: CandidatePool, frontier: Ints, top_k: int) -> Candidates:
+        self.drafter.calls += 1
+        shape = (*frontier.shape, top_k)
+        token_ids = np.zeros(shape, np.int64)
+        log_probs = np.broadcast_to(np.log(0.6 * 0.5 ** np.arange(top_k)), shape).astype(np.float32)
+        for b, w in np.argwhere(frontier >= 0).tolist():
+            at = self.rows[b].position + int(pool.depths[b, frontier[b, w]])
+            truth = self.rows[b].answer[at] if at < len(self.rows[b].answer) else 0
+            tokens = [(truth + 1 + rank) % self.drafter.vocab_size for rank in range(top_k)]
+            if self.drafter.right and self.drafter.place < top_k:
+                tokens[self.drafter.place] = truth
+            token_ids[b, w] = tokens
+        return Candidates(token_ids, log_probs)
+
+    def commit(self, outcome: RoundOutcome) -> None:
+        for row, emitted in zip(self.rows, outcome.emitted, strict=True):
+            row.position += len(emitted)
+
+    def select_rows(self, rows: Sequence[int]) -> None:
+        self.rows = [self.rows[r] for r in rows]
