@@ -6,9 +6,10 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: whatever asks the hub fails at once
 
 import pytest
-import tiny
 import torch
 from transformers.utils import logging
+
+import tiny
 
 logging.disable_progress_bar()
 torch.set_num_threads(1)  # threads cost more than they give on models this small

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from mmsmart.drafters.base import Drafter, DraftSession, PromptContext, RoundOutcome
 from mmsmart.tree import CandidatePool, Candidates, Ints
 

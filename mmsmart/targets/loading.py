@@ -12,7 +12,7 @@ import transformers
 from transformers.utils.hub import cached_file
 
 from mmsmart.embedded import model_folder
-from mmsmart.errors import InputError, ModelError
+from mmsmart.errors import InputError, MmsmartError, ModelError
 from mmsmart.registry import EMBEDDED_MODELS, TARGETS, load_class, lookup
 from mmsmart.targets.base import Target
 
@@ -36,6 +36,7 @@ def load_target(model: str, *, device: str = "auto", dtype: str | torch.dtype = 
     """
     source = str(model_folder(model)) if model in EMBEDDED_MODELS else model
     place = _device(device)
+    kind = _dtype(dtype, place)
     placed = "device_map" in options or "quantization_config" in options
     hub: dict[str, Any] = {
         key: options[key] for key in ("revision", "cache_dir", "token", "local_files_only") if key in options
@@ -51,7 +52,7 @@ def load_target(model: str, *, device: str = "auto", dtype: str | torch.dtype = 
         family = load_class(TARGETS, "target family", config.model_type)
         loader = getattr(transformers, family.auto_class)
         options.setdefault("attn_implementation", "sdpa")
-        weights = loader.from_pretrained(source, dtype=_dtype(dtype, place), **options)
+        weights = loader.from_pretrained(source, dtype=kind, **options)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **hub)
         processor = None
         if family.auto_class == "AutoModelForImageTextToText":
@@ -74,6 +75,8 @@ class _one_line_errors:  # noqa: N801 - reads as a verb where it is used
             raise ModelError(f"no such folder: {self._model}")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, MmsmartError):
+            return
         if isinstance(error, (OSError, ValueError, KeyError, RuntimeError, ImportError)):
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise ModelError(
@@ -120,3 +123,10 @@ def _processor_template(source: str, hub: dict[str, Any]) -> str | None:
         return None
     template: str = json.loads(Path(path).read_text(encoding="utf-8"))["chat_template"]
     return template
+
+
+def quiet(*, progress: bool) -> None:
+    """Keeps transformers' own remarks off the terminal; progress bars are of use while a large model loads."""
+    transformers.logging.set_verbosity_error()
+    if not progress:
+        transformers.logging.disable_progress_bar()

@@ -5,9 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 from transformers import AutoProcessor
+
+import tiny
 
 VISION_FAMILIES = ("llava", "qwen2_vl")
 
