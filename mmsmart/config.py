@@ -36,23 +36,33 @@ class SamplingParams:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        given: Any = self.stop
+        if not isinstance(given, (str, tuple, list)):
+            raise InputError(f"stop must be a string or a list of strings, got {given!r}")
+        stop = (given,) if isinstance(given, str) else tuple(given)
         object.__setattr__(self, "stop", stop)
         if any(not isinstance(s, str) or not s for s in stop):
             raise InputError(f"stop must hold non-empty strings, got {stop!r}")
-        _whole("max_new_tokens", self.max_new_tokens, 1)
-        _whole("top_k", self.top_k, 0)
+        require_whole("max_new_tokens", self.max_new_tokens, 1)
+        require_whole("top_k", self.top_k, 0)
         _number("temperature", self.temperature, "at least 0", lambda v: v >= 0)
         _number("top_p", self.top_p, "in (0, 1]", lambda v: 0 < v <= 1)
         if self.repetition_penalty is not None:
             _number("repetition_penalty", self.repetition_penalty, "above 0", lambda v: v > 0)
         if self.seed is not None:
-            _whole("seed", self.seed, 0)
+            require_whole("seed", self.seed, 0, 2**64 - 1)
 
 
-def _whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+def require_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Refuses what is not a whole number in range.
+
+    Raises:
+        InputError: Names the value.
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+        upper = "" if most is None else f" and at most {most}"
+        raise InputError(f"{name} must be a whole number of at least {least}{upper}, got {value!r}")
 
 
 def _number(name: str, value: Any, rule: str, holds: Callable[[float], bool]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mmsmart.drafters.base import DraftSession
 from mmsmart.policies.base import RoundContext, TreePolicy
 from mmsmart.tree import CandidatePool, Ints, TreeBatch
@@ -20,11 +22,22 @@ def grow(policy: TreePolicy, session: DraftSession, roots: Ints, context: RoundC
         context: The round's limits.
     """
     pool = CandidatePool(roots)
-    frontier = policy.frontier(pool, context) if context.depth_limit.any() else None
+    frontier = _useful(policy.frontier(pool, context), pool, context)
     if frontier is not None:
         session.start_round(roots, context.depth_limit)
-    while frontier is not None and (frontier >= 0).any():
+    while frontier is not None:
         candidates = session.expand(pool, frontier, policy.top_k)
         pool.append(frontier, candidates, context.depth_limit)
-        frontier = policy.frontier(pool, context)
+        grown = pool.present[:, pool.last_block].any()
+        frontier = _useful(policy.frontier(pool, context), pool, context) if grown else None
     return TreeBatch.pack(pool, policy.select(pool, context))
+
+
+def _useful(frontier: Ints | None, pool: CandidatePool, context: RoundContext) -> Ints | None:
+    """The frontier without nodes whose children could not enter the answer; ``None`` when none is left."""
+    if frontier is None:
+        return None
+    rows = np.arange(len(frontier))[:, None]
+    shallow = pool.depths[rows, np.maximum(frontier, 0)] < context.depth_limit[:, None]
+    frontier = np.where(shallow, frontier, -1)
+    return frontier if (frontier >= 0).any() else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from mmsmart.stats import GenerationStats, RoundStats, Stopwatch
 from mmsmart.targets.base import Target
 from mmsmart.targets.generation_config import resolve
 from mmsmart.tree import TreeBatch
+from mmsmart.turns import TurnLock
 from mmsmart.verification import accept
 
 Pictures = images.ImageInput | Seq[images.ImageInput] | None
@@ -99,7 +99,7 @@ class Engine:
         self.target = target
         self.drafter = drafter
         self.policy = policy
-        self._lock = threading.RLock()
+        self._lock = TurnLock()
 
     def generate(self, image: Pictures, question: str, **sampling: Unpack[SamplingOptions]) -> GenerationOutput:
         """Answers one question.
@@ -125,7 +125,7 @@ class Engine:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
         prompts = [self._prompt(request, index, len(requests)) for index, request in enumerate(requests)]
         for start in range(0, len(prompts), batch_size):
-            batch = self._prefill(prompts[start : start + batch_size])
+            batch = self._prefill(prompts[start : start + batch_size], start)
             while not batch.done:
                 self.step(batch)
         return [_output(prompt) for prompt in prompts]
@@ -180,10 +180,10 @@ class Engine:
                 raise
             raise type(error)(f"request {index}: {error}") from error
         sequence = Sequence(sampling, self.target.eos_token_ids, self.target.tokenizer)
-        stats = GenerationStats(prompt_tokens=inputs.length, other_ms=watch.lap())
+        stats = GenerationStats(prompt_tokens=inputs.length, prepare_ms=watch.lap())
         return Prompt(inputs, sampling, sequence, stats)
 
-    def _prefill(self, prompts: list[Prompt]) -> Batch:
+    def _prefill(self, prompts: list[Prompt], first_number: int = 0) -> Batch:
         """Vision, prefill and the first token of every answer."""
         with self._lock, torch.inference_mode():
             watch = Stopwatch(self.target.device)
@@ -193,9 +193,8 @@ class Engine:
             keep = self.drafter.needs_hidden_states
             session, logits, hidden = self.target.prefill(inputs, features, keep_hidden=keep)
             prefill_ms = watch.lap()
-            sampler = Sampler(
-                [p.sampling for p in prompts], [i.token_ids for i in inputs], self.target.vocab_size, self.target.device
-            )
+            params, ids = [p.sampling for p in prompts], [one.token_ids for one in inputs]
+            sampler = Sampler(params, ids, self.target.vocab_size, self.target.device, first_number)
             batch = Batch(prompts, session, sampler)
             last = TreeBatch.roots([int(i.token_ids[-1]) for i in inputs])
             batch.commit_first(sampler.choose(logits, last, batch.positions))

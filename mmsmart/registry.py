@@ -6,6 +6,7 @@ import ast
 import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,9 +69,13 @@ def create(table: Mapping[str, str], kind: str, spec: str) -> Any:
     return cls(**options)
 
 
+# A comma before the next ``name=`` (or the end): those inside a list or tuple stay.
+_OUTER_COMMA = re.compile(r",(?=\s*[A-Za-z_]\w*\s*=|\s*$)")
+
+
 def _parse_options(spec: str, rest: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    for part in filter(None, (p.strip() for p in rest.split(","))):
+    for part in filter(None, (p.strip() for p in _OUTER_COMMA.split(rest))):
         key, sign, value = part.partition("=")
         if not sign:
             raise InputError(f"cannot read {part!r} in {spec!r}; write options as name=value, separated by commas")

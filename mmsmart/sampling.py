@@ -23,18 +23,32 @@ class Sampler:
     """The sampling state of a batch: settings, random numbers and seen tokens of each row."""
 
     def __init__(
-        self, params: Sequence[SamplingParams], prompts: Sequence[Tensor], vocab_size: int, device: torch.device
-    ):
-        """Prepares B rows; ``prompts`` holds each row's prompt ids ``[T_b]``."""
+        self,
+        params: Sequence[SamplingParams],
+        prompts: Sequence[Tensor],
+        vocab_size: int,
+        device: torch.device,
+        first_number: int = 0,
+    ) -> None:
+        """Prepares B rows.
+
+        Args:
+            params: Settings of each row.
+            prompts: Prompt ids of each row ``[T_b]``.
+            vocab_size: V.
+            device: Where the logits are.
+            first_number: The first row's number among the caller's requests, for error messages.
+        """
         self.params = list(params)
         self.device = device
         self._vocab_size = vocab_size
         self._uniforms = [_uniforms(p) for p in params]
+        self._numbers = list(range(first_number, first_number + len(params)))
         self._seen: Tensor | None = None
         if any(p.repetition_penalty not in (None, 1.0) for p in params):
             self._seen = torch.zeros(len(params), vocab_size, dtype=torch.bool, device=device)
             for row, ids in enumerate(prompts):
-                self._seen[row, ids.to(device)] = True
+                self._seen[row, ids[ids < vocab_size].to(device)] = True
         self._rebuild()
 
     def choose(self, logits: Tensor, tree: TreeBatch, positions: Sequence[int]) -> Ints:
@@ -59,12 +73,14 @@ class Sampler:
         if self._sampled:
             draws = self._draw(logits, tree, positions)
             tokens = torch.where(self._temperature > 0, draws, tokens)
-        _require_finite(totals, tree)
+        self._require_finite(totals, tree)
         chosen: Ints = tokens.cpu().numpy()
         return chosen
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """The processed law of every node: temperature, then top-k, then top-p; ``[B, N, V]`` float32 to the same."""
+        # Relative to the largest, so that a temperature near zero tends to greedy instead of overflowing.
+        logits = logits - logits.amax(dim=-1, keepdim=True)
         logits = logits / torch.where(self._temperature > 0, self._temperature, 1.0)[:, :, None]
         if self._filtered:
             ranked = logits.sort(dim=-1, descending=True).values
@@ -85,6 +101,7 @@ class Sampler:
     def select_rows(self, rows: Sequence[int]) -> None:
         """Keeps these rows, in this order."""
         self.params = [self.params[r] for r in rows]
+        self._numbers = [self._numbers[r] for r in rows]
         self._uniforms = [self._uniforms[r] for r in rows]
         if self._seen is not None:
             self._seen = self._seen[torch.as_tensor(rows, device=self.device)]
@@ -121,6 +138,15 @@ class Sampler:
         uniforms = torch.from_numpy(numbers).to(self.device)
         return inverse_cdf(self.probabilities(logits), uniforms)
 
+    def _require_finite(self, totals: Tensor, tree: TreeBatch) -> None:
+        good = torch.isfinite(totals).cpu().numpy() | ~tree.valid
+        if not good.all():
+            number = self._numbers[int(np.argwhere(~good)[0][0])]
+            raise NumericalError(
+                f"the target's logits hold NaN or infinity for request {number}; "
+                "try dtype='float32' (float16 overflows on some models), or check the checkpoint"
+            )
+
 
 def inverse_cdf(probs: Tensor, uniforms: Tensor) -> Tensor:
     """Draws tokens by inverting the distribution function, in float64.
@@ -148,13 +174,3 @@ def _uniforms(params: SamplingParams) -> np.ndarray:
         generator.manual_seed(params.seed)
     numbers: np.ndarray = torch.rand(params.max_new_tokens, dtype=torch.float64, generator=generator).numpy()
     return numbers
-
-
-def _require_finite(totals: Tensor, tree: TreeBatch) -> None:
-    good = torch.isfinite(totals).cpu().numpy() | ~tree.valid
-    if not good.all():
-        row = int(np.argwhere(~good)[0][0])
-        raise NumericalError(
-            f"the target's logits hold NaN or infinity for request {row}; "
-            "try dtype='float32' (float16 overflows on some models), or check the checkpoint"
-        )

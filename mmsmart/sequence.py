@@ -39,6 +39,11 @@ class IncrementalText:
         text = self._pending()
         return "" if text.endswith(REPLACEMENT) else self._show(text)
 
+    @property
+    def certain(self) -> str:
+        """The text that is held back, as far as it is whole characters."""
+        return self._pending().rstrip(REPLACEMENT)
+
     def flush(self) -> str:
         """Whatever is left, whole or not."""
         return self._show(self._pending())
@@ -72,6 +77,7 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self._eos = frozenset(eos_token_ids)
         self._decoder = IncrementalText(tokenizer)
+        self._stopped = False
         self._held = ""  # decoded, but perhaps the beginning of a stop string
 
     @property
@@ -107,19 +113,21 @@ class Sequence:
         self._take(self._decoder.push(token_ids))
 
     def _finish_text(self) -> None:
-        if self.finish_reason != "stop":
+        if not self._stopped:
             self._take(self._decoder.flush())
-        if self.finish_reason != "stop":
-            self.text += self._held
+        self.text += self._held
         self._held = ""
 
     def _take(self, piece: str) -> None:
         self._held += piece
-        found = [at for at in (self._held.find(s) for s in self.sampling.stop) if at >= 0]
+        # A token may complete a stop string and begin a character that is not whole yet.
+        text = self._held + (self._decoder.certain if self.sampling.stop else "")
+        found = [at for at in (text.find(s) for s in self.sampling.stop) if at >= 0]
         if found:
-            self.text += self._held[: min(found)]
+            self.text += text[: min(found)]
             self._held = ""
-            self.finish_reason = "stop"
+            self._stopped = True
+            self.finish_reason = self.finish_reason or "stop"
             return
         keep = max((_overlap(self._held, s) for s in self.sampling.stop), default=0)
         cut = len(self._held) - keep

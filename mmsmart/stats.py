@@ -54,8 +54,9 @@ class GenerationStats:
         rounds: Draft-verify rounds, i.e. target forwards after the prefill (which emits the first token).
         drafted: Draft tokens verified, the root excluded.
         accepted: Draft tokens kept in the answer.
-        vision_ms, prefill_ms, draft_ms, verify_ms, other_ms: Wall time of vision tower and projector, of the language
-            model's prefill, of drafting, of verifying, and of everything else (picture decoding, acceptance, text).
+        prepare_ms: Wall time of reading the pictures and writing the prompt.
+        vision_ms, prefill_ms: Of vision tower and projector, and of the language model's prefill.
+        draft_ms, verify_ms, other_ms: Of drafting, of verifying, and of the rest of the rounds.
     """
 
     prompt_tokens: int = 0
@@ -63,6 +64,7 @@ class GenerationStats:
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
+    prepare_ms: float = 0.0
     vision_ms: float = 0.0
     prefill_ms: float = 0.0
     draft_ms: float = 0.0
@@ -72,11 +74,11 @@ class GenerationStats:
     @property
     def total_ms(self) -> float:
         """Wall time from the request to its last token."""
-        return self.vision_ms + self.prefill_ms + self.decode_ms
+        return self.prepare_ms + self.vision_ms + self.prefill_ms + self.decode_ms
 
     @property
     def decode_ms(self) -> float:
-        """Wall time without vision and prefill."""
+        """Wall time of the rounds."""
         return self.draft_ms + self.verify_ms + self.other_ms
 
     @property

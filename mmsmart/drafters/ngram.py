@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mmsmart.config import require_whole
 from mmsmart.drafters.base import Drafter, DraftSession, PromptContext, RoundOutcome
-from mmsmart.errors import InputError
 from mmsmart.tree import ABSENT, CandidatePool, Candidates, Ints
 
 GAP = -1
@@ -29,10 +29,9 @@ class NgramDrafter(Drafter):
     """
 
     def __init__(self, longest: int = 4, shortest: int = 1, horizon: int = 16) -> None:
-        if not 1 <= shortest <= longest:
-            raise InputError(f"ngram needs 1 <= shortest <= longest, got shortest={shortest}, longest={longest}")
-        if horizon < 1:
-            raise InputError(f"ngram needs a horizon of at least 1, got {horizon}")
+        require_whole("drafter 'ngram': shortest", shortest, 1)
+        require_whole("drafter 'ngram': longest", longest, shortest)
+        require_whole("drafter 'ngram': horizon", horizon, 1)
         self.longest, self.shortest, self.horizon = longest, shortest, horizon
 
     def open(self, prompts: Sequence[PromptContext], roots: Ints) -> DraftSession:

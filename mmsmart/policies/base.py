@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mmsmart.errors import InputError
-from mmsmart.tree import Bools, CandidatePool, Ints
+from mmsmart.config import require_whole
+from mmsmart.tree import ABSENT, Bools, CandidatePool, Ints
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ def root_frontier(batch: int) -> Ints:
 
 
 def layer_frontier(pool: CandidatePool, keep: Bools) -> Ints | None:
-    """Columns of the newest block that are kept, packed to the left; ``None`` when there are none."""
+    """Columns of the newest block that are kept, most probable first; ``None`` when there are none."""
     start = pool.last_block.start
-    marks = keep[:, start:]
-    width = int(marks.sum(axis=1).max())
+    scores = np.where(keep[:, start:], pool.log_probs[:, start:], ABSENT)
+    width = int((scores > ABSENT).sum(axis=1).max())
     if width == 0:
         return None
-    order = np.argsort(~marks, axis=1, kind="stable")[:, :width]
-    return np.where(np.take_along_axis(marks, order, axis=1), order + start, -1)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :width]
+    return np.where(np.take_along_axis(scores, order, axis=1) > ABSENT, order + start, -1)
 
 
 def positive(policy: str, **options: int) -> None:
@@ -89,5 +89,4 @@ def positive(policy: str, **options: int) -> None:
         InputError: Names the option and its value.
     """
     for name, value in options.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"policy {policy!r}: {name} must be a whole number of at least 1, got {value!r}")
+        require_whole(f"policy {policy!r}: {name}", value, 1)

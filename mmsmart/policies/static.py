@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from mmsmart.config import require_whole
 from mmsmart.errors import InputError
 from mmsmart.policies.base import RoundContext, TreePolicy, layer_frontier, root_frontier
 from mmsmart.tree import Bools, CandidatePool, Ints
@@ -27,36 +28,53 @@ class StaticTree(TreePolicy):
     """
 
     def __init__(self, paths: str | Iterable[Sequence[int]] = DEFAULT_PATHS) -> None:
-        self.paths = _checked(ast.literal_eval(paths) if isinstance(paths, str) else paths)
+        self.paths = _checked(_read(paths) if isinstance(paths, str) else paths)
         self.top_k = 1 + max(path[-1] for path in self.paths)
-        self._inner = {path[:-1] for path in self.paths}
+        # The table as a trie: `_next[node, rank]` is the child, -1 outside the table (and, as last row, from there on).
+        numbers = {path: i for i, path in enumerate(((), *self.paths))}
+        self._next = np.full((len(numbers) + 1, self.top_k), -1, np.int64)
+        for path, number in numbers.items():
+            if path:
+                self._next[numbers[path[:-1]], path[-1]] = number
 
     def frontier(self, pool: CandidatePool, context: RoundContext) -> Ints | None:
         """The nodes of the newest layer that have children in the table."""
         if not pool.blocks:
             return root_frontier(context.batch_size)
-        return layer_frontier(pool, self._marked(pool, self._inner))
+        inner = (self._next >= 0).any(axis=1)
+        return layer_frontier(pool, inner[self._numbers(pool)] & pool.present)
 
     def select(self, pool: CandidatePool, context: RoundContext) -> Bools:
         """The nodes of the table."""
-        return self._marked(pool, {*self.paths, ()})
+        return (self._numbers(pool) >= 0) & pool.present
 
-    def _marked(self, pool: CandidatePool, wanted: Iterable[Path]) -> Bools:
-        base = self.top_k + 1
-        codes = np.zeros_like(pool.token_ids)  # a path read as the digits of a number
-        rows = np.arange(codes.shape[0])[:, None]
-        edges = [*pool.blocks, codes.shape[1]]
+    def _numbers(self, pool: CandidatePool) -> Ints:
+        """Each candidate's place in the table, -1 outside it."""
+        numbers = np.zeros_like(pool.token_ids)
+        rows = np.arange(len(numbers))[:, None]
+        edges = [*pool.blocks, numbers.shape[1]]
         for block in map(slice, edges, edges[1:]):
-            codes[:, block] = codes[rows, pool.parents[:, block]] * base + pool.ranks[:, block] + 1
-        table = [sum((rank + 1) * base**i for i, rank in enumerate(reversed(path))) for path in wanted]
-        return np.isin(codes, table) & pool.present
+            numbers[:, block] = self._next[numbers[rows, pool.parents[:, block]], pool.ranks[:, block]]
+        return numbers
 
 
-def _checked(paths: Iterable[Sequence[int]]) -> tuple[Path, ...]:
-    table = tuple(tuple(int(rank) for rank in path) for path in paths)
-    if not table or any(not path or min(path) < 0 for path in table):
-        raise InputError(f"policy 'static': paths must be non-empty tuples of ranks from 0 on, got {table!r}")
+def _read(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError) as error:
+        raise InputError(f"policy 'static': cannot read the paths {text!r}; write ((0,), (1,), (0, 0))") from error
+
+
+def _checked(paths: Any) -> tuple[Path, ...]:
+    try:
+        table = tuple(dict.fromkeys(tuple(path) for path in paths))
+    except TypeError as error:
+        raise InputError(f"policy 'static': paths must be tuples of ranks, got {paths!r}") from error
     for path in table:
+        for rank in path:
+            require_whole(f"policy 'static': a rank in path {path}", rank, 0)
         if len(path) > 1 and path[:-1] not in table:
             raise InputError(f"policy 'static': path {path} has no parent {path[:-1]} in the table; add it")
+    if not table or () in table:
+        raise InputError(f"policy 'static': paths must be non-empty tuples of ranks, got {paths!r}")
     return table

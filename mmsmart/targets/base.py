@@ -191,6 +191,10 @@ class Target(ABC):
         self._remember(images.values())
         return [[_embeds(images[image.fingerprint]) for image in one.images] for one in inputs]
 
+    def forget_images(self) -> None:
+        """Drops all remembered picture features."""
+        self._features.clear()
+
     def _remember(self, images: Iterable[EncodedImage]) -> None:
         for image in images:
             self._features[image.fingerprint] = image
@@ -236,7 +240,7 @@ class Target(ABC):
                 kept.append(hidden)
         cache.lengths = lengths
         offsets = np.array([one.position_offset for one in inputs])
-        logits = self.head(torch.stack([h for h in last if h is not None])[:, None])
+        logits = self.logits(torch.stack([h for h in last if h is not None])[:, None])
         states = [torch.cat([c[row] for c in kept])[:length] for row, length in enumerate(lengths)] if kept else None
         return TargetSession(self, cache, offsets), logits, states
 
@@ -267,6 +271,11 @@ class Target(ABC):
         )
         hidden: Tensor = output.last_hidden_state
         return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """``[..., H]`` to ``[..., V]``, on the device of the embeddings also when the model is spread over several."""
+        logits: Tensor = self.head(hidden).to(self.device)
+        return logits
 
     @property
     def _one_device(self) -> bool:

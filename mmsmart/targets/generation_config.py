@@ -34,6 +34,7 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "watermarking_config": (None,),
     "dola_layers": (None,),
     "max_time": (None,),
+    "token_healing": (None, False),
 }
 # Likewise, but only for drawing tokens; greedy decoding does not look at them.
 _UNSUPPORTED_SAMPLING: dict[str, tuple[Any, ...]] = {

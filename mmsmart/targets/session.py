@@ -40,7 +40,7 @@ class TargetSession:
         positions = torch.from_numpy(index).to(device).expand(target.axes, -1, -1)
         embeds = target.embed_tokens(torch.from_numpy(tree.token_ids).to(device))
         hidden = target.forward(embeds, positions, _tree_mask(tree, cache, embeds), cache)
-        return TargetOutput(target.head(hidden), hidden if keep_hidden else None)
+        return TargetOutput(target.logits(hidden), hidden if keep_hidden else None)
 
     def commit(self, verification: Verification) -> None:
         """Keeps the root and the accepted drafts of each row."""

@@ -22,9 +22,7 @@ def test_a_name_near_to_none_gets_no_hint():
         lookup(DRAFTERS, "drafter", "zzz")
 
 
-@pytest.mark.parametrize(
-    "spec", ["likelihood:depth=3,top_k=2,total=7", " likelihood : depth = 3 , top_k=2,total= 7,"]
-)
+@pytest.mark.parametrize("spec", ["likelihood:depth=3,top_k=2,total=7", " likelihood : depth = 3 , top_k=2,total= 7,"])
 def test_options_are_read_as_numbers(spec):
     policy = create(POLICIES, "policy", spec)
     assert (policy.depth, policy.top_k, policy.total) == (3, 2, 7)
@@ -48,7 +46,7 @@ def test_an_unknown_option_is_refused_with_those_that_exist():
         create(POLICIES, "policy", "none:depth=3")
 
 
-@pytest.mark.parametrize("spec", ["chain:3", "chain:depth", "chain:depth=2,4"])
+@pytest.mark.parametrize("spec", ["chain:3", "chain:depth"])
 def test_an_option_without_a_value_is_refused(spec):
     with pytest.raises(InputError, match="name=value"):
         create(POLICIES, "policy", spec)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-import trees
 
+import trees
 from mmsmart.tree import ABSENT, CandidatePool, Candidates, TreeBatch
 
 
@@ -9,8 +9,8 @@ def candidates(tokens, log_probs):
     return Candidates(np.array(tokens, np.int64), np.array(log_probs, np.float32))
 
 
-def random_pool(rng, batch=3, layers=4, top_k=3, step=None):
-    """Expands random present nodes of the newest layer; steps are multiples of one number, so that ties are many."""
+def random_pool(rng, batch=3, layers=4, top_k=3, steps_from=(0.0, 0.5, 1.0)):
+    """Expands random present nodes of the newest layer; the steps are few numbers, so that ties are many."""
     pool = CandidatePool(rng.integers(9, size=batch))
     limit = rng.integers(0, layers + 2, size=batch)
     for _ in range(layers):
@@ -22,7 +22,7 @@ def random_pool(rng, batch=3, layers=4, top_k=3, step=None):
             pick = np.sort(rng.permutation(live)[:width])
             frontier[b, : len(pick)] = pick
         shape = (batch, width, top_k)
-        steps = -np.sort(rng.integers(0, 3, shape), axis=-1) * np.float32(0.5 if step is None else step)
+        steps = -np.sort(rng.choice(steps_from, shape), axis=-1)
         steps = np.where(rng.random(shape) < 0.2, ABSENT, steps)
         pool.append(frontier, candidates(rng.integers(50, size=shape), steps), limit)
     return pool, limit
@@ -84,8 +84,7 @@ def test_a_sure_child_never_displaces_its_parent():
 def test_a_step_too_small_for_float32_still_leaves_the_set_closed():
     rng = np.random.default_rng(0)
     for _ in range(100):
-        pool, _ = random_pool(rng, step=1e-12)
-        pool.log_probs = np.where(pool.log_probs == ABSENT, ABSENT, pool.log_probs)
+        pool, _ = random_pool(rng, steps_from=(0.0, 1e-12, 1e-9, 1.0, 7.0))
         for count in range(pool.token_ids.shape[1]):
             TreeBatch.pack(pool, pool.top(count))  # refuses a set that is not closed
 

@@ -1,6 +1,6 @@
 import numpy as np
-import trees
 
+import trees
 from mmsmart.tree import TreeBatch
 from mmsmart.verification import accept
 
