@@ -53,7 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m mmsmart", description="Faster answers about pictures, the same answers.")
     parser.add_argument("--version", action="version", version=f"mmsmart {__version__}")
     parser.add_argument("--verbose", action="store_true", help="log what happens, on stderr")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    commands: Any = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_generate(commands)
     info = commands.add_parser("info", help="device, versions, and what can be chosen")
     info.add_argument("--json", action="store_true", help="print one JSON object")

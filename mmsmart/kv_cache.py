@@ -25,6 +25,7 @@ class RaggedCache(Cache):
 
     Attributes:
         lengths: ``[B]`` committed slots of each row; the root of the next round is not among them.
+        view_length: Slots that attention sees in the forward announced by `begin`.
     """
 
     def __init__(self, num_layers: int, batch: int, *, capacity: int, one_device: bool = True) -> None:
@@ -39,6 +40,8 @@ class RaggedCache(Cache):
         self.lengths: Ints = np.zeros(batch, np.int64)
         self._capacity = capacity
         self._writes = 0
+        self._start = 0
+        self.view_length = 0
         self._columns: Tensor | None = None
         count = 1 if one_device else num_layers
         self._blocks = [_Block(num_layers // count) for _ in range(count)]
@@ -51,18 +54,14 @@ class RaggedCache(Cache):
         return len(self.lengths)
 
     @property
-    def view_length(self) -> int:
-        """Slots that attention sees in the forward announced by `begin`."""
-        return int(self.lengths.max()) + self._writes
-
-    @property
     def ragged(self) -> bool:
         """Whether rows differ in length."""
         return bool((self.lengths != self.lengths[0]).any())
 
     def begin(self, count: int, device: torch.device) -> None:
         """Announces a forward of ``count`` tokens a row, written behind each row's length."""
-        self._writes = count
+        self._writes, self._start = count, int(self.lengths[0])
+        self.view_length = int(self.lengths.max()) + count
         while self.view_length > self._capacity:
             self._capacity += GROWTH_STEP
         self._columns = None
@@ -150,9 +149,9 @@ class _Layer(CacheLayerMixin):
         data = self._block.ensure(key_states, cache._capacity)
         keys, values = data[0, self._index], data[1, self._index]
         if cache._columns is None:
-            start = int(cache.lengths[0])
-            keys[:, :, start : start + cache._writes] = key_states
-            values[:, :, start : start + cache._writes] = value_states
+            written = slice(cache._start, cache._start + cache._writes)
+            keys[:, :, written] = key_states
+            values[:, :, written] = value_states
         else:
             columns = cache._columns.to(keys.device)
             rows = torch.arange(keys.shape[0], device=keys.device)[:, None]

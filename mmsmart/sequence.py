@@ -66,19 +66,25 @@ class Sequence:
 
     Attributes:
         token_ids: Committed ids; with an EOS or the token that completed a stop string as the last one.
-        text: What may be shown so far; never part of a stop string, never half a character.
         finish_reason: ``None`` while running.
     """
 
     def __init__(self, sampling: SamplingParams, eos_token_ids: Collection[int], tokenizer: Decodes) -> None:
         self.sampling = sampling
         self.token_ids: list[int] = []
-        self.text = ""
         self.finish_reason: FinishReason | None = None
         self._eos = frozenset(eos_token_ids)
         self._decoder = IncrementalText(tokenizer)
-        self._stopped = False
+        self._decoded = 0  # tokens given to the decoder
+        self._closed = False
+        self._text = ""
         self._held = ""  # decoded, but perhaps the beginning of a stop string
+
+    @property
+    def text(self) -> str:
+        """What may be shown so far; never part of a stop string, never half a character."""
+        self._decode()  # here and not in every round, unless there are stop strings to look for
+        return self._text
 
     @property
     def remaining(self) -> int:
@@ -100,23 +106,23 @@ class Sequence:
             if token in self._eos:
                 self.finish_reason = "eos"
             if self.sampling.stop:
-                self._push([token])
+                self._decode()
             if self.finish_reason is None and self.remaining == 0:
                 self.finish_reason = "length"
-        if not self.sampling.stop:
-            self._push(token_ids[:taken])
-        if self.finish_reason is not None:
-            self._finish_text()
         return taken
 
-    def _push(self, token_ids: Seq[int]) -> None:
-        self._take(self._decoder.push(token_ids))
-
-    def _finish_text(self) -> None:
-        if not self._stopped:
-            self._take(self._decoder.flush())
-        self.text += self._held
-        self._held = ""
+    def _decode(self) -> None:
+        if self._closed:
+            return
+        new = self.token_ids[self._decoded :]
+        self._decoded = len(self.token_ids)
+        self._take(self._decoder.push(new) if new else "")
+        if self.finish_reason is not None:
+            if not self._closed:
+                self._take(self._decoder.flush())
+            self._text += self._held
+            self._held = ""
+            self._closed = True
 
     def _take(self, piece: str) -> None:
         self._held += piece
@@ -124,14 +130,14 @@ class Sequence:
         text = self._held + (self._decoder.certain if self.sampling.stop else "")
         found = [at for at in (text.find(s) for s in self.sampling.stop) if at >= 0]
         if found:
-            self.text += text[: min(found)]
+            self._text += text[: min(found)]
             self._held = ""
-            self._stopped = True
+            self._closed = True
             self.finish_reason = self.finish_reason or "stop"
             return
         keep = max((_overlap(self._held, s) for s in self.sampling.stop), default=0)
         cut = len(self._held) - keep
-        self.text, self._held = self.text + self._held[:cut], self._held[cut:]
+        self._text, self._held = self._text + self._held[:cut], self._held[cut:]
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from PIL import Image
+
 import drafters
 import mmsmart
-import numpy as np
 import tiny
-import torch
 from mmsmart.engine import Engine, GenerationOutput, Request
 from mmsmart.tree import TreeBatch
-from PIL import Image
 
 VLMS = ("llava", "qwen2_vl")
 LENGTH = 24

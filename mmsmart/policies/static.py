@@ -41,7 +41,7 @@ class StaticTree(TreePolicy):
         """The nodes of the newest layer that have children in the table."""
         if not pool.blocks:
             return root_frontier(context.batch_size)
-        inner = (self._next >= 0).any(axis=1)
+        inner: Bools = np.any(self._next >= 0, axis=1, keepdims=True)[:, 0]
         return layer_frontier(pool, inner[self._numbers(pool)] & pool.present)
 
     def select(self, pool: CandidatePool, context: RoundContext) -> Bools:

@@ -176,7 +176,10 @@ class Target(ABC):
 
     def embed_images(self, inputs: Sequence[ModelInputs]) -> list[list[Tensor]]:
         """The projected features of every picture of every prompt; each distinct picture is computed once."""
-        images = {image.fingerprint: image for one in inputs for image in one.images}
+        images: dict[str, EncodedImage] = {}
+        for image in (image for one in inputs for image in one.images):
+            if image.embeds is not None or image.fingerprint not in images:
+                images[image.fingerprint] = self._features.get(image.fingerprint, image)
         new = [image for image in images.values() if image.embeds is None]
         if new:
             for image, embeds in zip(new, self._image_features(new), strict=True):

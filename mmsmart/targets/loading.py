@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers.utils.hub import cached_file
 
 from mmsmart.embedded import model_folder
@@ -77,7 +78,7 @@ class _one_line_errors:  # noqa: N801 - reads as a verb where it is used
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, MmsmartError):
             return
-        if isinstance(error, (OSError, ValueError, KeyError, RuntimeError, ImportError)):
+        if isinstance(error, (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError)):
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise ModelError(
                 f"cannot load {self._model!r}: {reason} (embedded models: {', '.join(EMBEDDED_MODELS)}; "

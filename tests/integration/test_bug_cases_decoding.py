@@ -1,19 +1,20 @@
-"""What breaks speculative decoding in practice (G01..G12, G25, G26), replayed against transformers' own greedy decoding."""
+"""What breaks speculative decoding in practice (G01..G12, G25, G26), replayed against plain transformers."""
 
 import threading
 import time
 
 import numpy as np
 import pytest
+import torch
+from transformers import RepetitionPenaltyLogitsProcessor
+
 import support
 import tiny
-import torch
 from drafters import ScriptedDrafter
 from mmsmart.engine import Request
 from mmsmart.sampling import Sampler
 from mmsmart.verification import Verification
 from support import LENGTH, POLICIES, ROWS, VLMS, Row
-from transformers import RepetitionPenaltyLogitsProcessor
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -275,17 +276,15 @@ def test_g09_branchy_trees_under_either_attention(family, folder, attention, pol
     rows = support.rows_of(family)
     answers = [support.expected(folder, row) for row in rows]
     for place in (0, 1):
-        engine = support.load(
-            folder, policy, ScriptedDrafter(answers, place=place), attn_implementation=attention
-        )
+        engine = support.load(folder, policy, ScriptedDrafter(answers, place=place), attn_implementation=attention)
         assert engine.target.text_config._attn_implementation == attention
         outputs = engine.generate_batch([row.request() for row in rows])
         assert [output.token_ids for output in outputs] == answers
         assert all(output.stats.accepted > 0 for output in outputs)
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_g09_siblings_do_not_see_each_other(llava_folder, attention):
+@pytest.mark.parametrize(("attention", "tolerance"), [("eager", 1e-4), ("sdpa", 1e-9)])  # eager: a float32 softmax
+def test_g09_siblings_do_not_see_each_other(llava_folder, attention, tolerance):
     target = support.load(llava_folder, attn_implementation=attention).target
     tree = support.tree_of([5], (0, 0, 0, 1, 1))
     with torch.inference_mode():
@@ -294,7 +293,7 @@ def test_g09_siblings_do_not_see_each_other(llava_folder, attention):
         logits = session.verify(tree).logits[0]
     for node in range(tree.num_nodes):
         wanted = support.path_logits(llava_folder, ROWS[0], support.path_of(tree, 0, node))
-        torch.testing.assert_close(logits[node], wanted, rtol=0, atol=1e-9)
+        torch.testing.assert_close(logits[node], wanted, rtol=0, atol=tolerance)
 
 
 def test_g09_an_attention_that_cannot_take_trees_is_refused(llama_folder):
@@ -312,7 +311,7 @@ def penalised(tmp_path_factory):
 
 @pytest.mark.parametrize("family", [*VLMS, "llama"])
 @pytest.mark.parametrize("kind", ["right", "wrong", "ngram"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["none", "static", "likelihood:depth=2,top_k=3,total=8"])
 def test_g10_the_checkpoints_repetition_penalty_holds_on_every_path(family, kind, policy, penalised, folder):
     rows = support.rows_of(family)
     answers = [support.expected(penalised[family], row) for row in rows]
@@ -357,6 +356,27 @@ def test_g10_a_node_is_penalised_for_its_own_ancestors_only(llama_folder):
     assert chosen[0, 1] == following  # although its sibling and its own child carry that very token
 
 
+@torch.inference_mode()
+def test_g10_a_node_is_penalised_for_its_drafted_ancestors_too(llama_folder):
+    row, penalty = Row("What?"), 8.0
+    target = support.load(llama_folder).target
+    prompt = target.encode([], row.question).token_ids
+    root, first = support.expected(llama_folder, row)[0], 200
+    processor = RepetitionPenaltyLogitsProcessor(penalty)
+    paths = torch.tensor([[root, first, second] for second in range(256)])
+    ids = torch.cat([prompt.expand(256, -1), paths], dim=1)
+    logits = tiny.reference(llama_folder).model(input_ids=ids, use_cache=False).logits[:, -1].float()
+    wanted = processor(ids, logits).argmax(dim=-1)
+    careless = processor(ids[:, :-2], logits).argmax(dim=-1)  # the committed tokens only
+    at = int((wanted != careless).nonzero()[0, 0])
+    sampler = Sampler([row.request(repetition_penalty=penalty).sampling], [prompt], target.vocab_size, "cpu")
+    sampler.commit(0, [root])
+    tree = support.tree_of([root], (0, 1))
+    tree.token_ids[0] = paths[at]
+    session, _, _ = target.prefill([target.encode([], row.question)], [[]])
+    assert sampler.choose(session.verify(tree).logits, tree, [1])[0, 2] == wanted[at]
+
+
 SAMPLING = [
     {"temperature": 1.0, "seed": 1},
     {"temperature": 0.7, "top_p": 0.6, "seed": 2},
@@ -369,8 +389,9 @@ SAMPLING = [
 @pytest.mark.parametrize("sampling", SAMPLING)
 def test_g11_a_seed_gives_one_answer_whatever_was_drafted(family, folder, sampling):
     row = first_row(family)
+    sampling = sampling | {"max_new_tokens": 14}
     plain = support.ask(support.load(folder), row, **sampling).token_ids
-    assert plain != support.expected(folder, row)
+    assert plain != support.expected(folder, row, 14)
     assert plain != support.ask(support.load(folder), row, **(sampling | {"seed": 99})).token_ids
     for policy in POLICIES[1:]:
         for kind in ("right", "wrong", "ngram"):
@@ -378,7 +399,7 @@ def test_g11_a_seed_gives_one_answer_whatever_was_drafted(family, folder, sampli
             output = support.ask(engine, row, **sampling)
             assert output.token_ids == plain, (policy, kind)
             assert kind != "wrong" or output.stats.accepted == 0
-            assert kind != "right" or output.stats.accepted > LENGTH // 2
+            assert kind != "right" or output.stats.accepted > 5
 
 
 def test_g11_rows_of_one_batch_sample_by_their_own_settings(llava_folder):
@@ -392,7 +413,7 @@ def test_g11_rows_of_one_batch_sample_by_their_own_settings(llava_folder):
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 @pytest.mark.parametrize("kind", ["right", "wrong", "ngram"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["none", "chain:depth=4", "likelihood:depth=2,top_k=3,total=8"])
 def test_g12_every_row_of_a_batch_equals_its_solo_run(family, folder, kind, policy):
     rows = support.rows_of(family)
     answers = [support.expected(folder, row) for row in rows]
@@ -414,7 +435,8 @@ def test_g12_rows_may_end_at_different_places_for_different_reasons(llava_folder
     engine.target.model.generation_config.eos_token_id = wholes[0][at]
     caps = [LENGTH, 5, 16]
     wanted = [
-        support.expected(llava_folder, row, cap, eos_token_id=wholes[0][at]) for row, cap in zip(ROWS, caps, strict=True)
+        support.expected(llava_folder, row, cap, eos_token_id=wholes[0][at])
+        for row, cap in zip(ROWS, caps, strict=True)
     ]
     assert len(wanted[0]) == ends[0] + 1
     outputs = engine.generate_batch([r.request(max_new_tokens=cap) for r, cap in zip(ROWS, caps, strict=True)])
