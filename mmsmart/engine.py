@@ -97,7 +97,7 @@ class Engine:
 
     def __init__(self, target: Target, drafter: Drafter, policy: TreePolicy) -> None:
         self.target = target
-        self.drafter = drafter
+        self.drafter = drafter.bind(target)
         self.policy = policy
         self._lock = TurnLock()
 

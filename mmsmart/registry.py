@@ -20,6 +20,8 @@ TARGETS: dict[str, str] = {  # config.model_type -> class
 }
 DRAFTERS: dict[str, str] = {
     "ngram": "mmsmart.drafters.ngram:NgramDrafter",
+    "eagle": "mmsmart.drafters.eagle:EagleDrafter",
+    "msd": "mmsmart.drafters.msd:MSDDrafter",
 }
 POLICIES: dict[str, str] = {
     "none": "mmsmart.policies.none:NoDrafting",

@@ -11,8 +11,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
 from mmsmart.tree import Bools, CandidatePool, Candidates, Ints, TreeBatch
@@ -84,6 +85,26 @@ class DraftSession(ABC):
         """Keeps these rows, in this order."""
 
 
+class TargetFacts(Protocol):
+    """What a drafter may use of its target: the two tables that heads share, and where and in what dtype they are."""
+
+    name: str
+    embed_tokens: Any
+    head: Any
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+
+    @property
+    def device(self) -> torch.device:
+        """Of the embeddings."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the activations."""
+
+
 class Drafter(ABC):
     """Proposes what the target may say next.
 
@@ -94,6 +115,10 @@ class Drafter(ABC):
 
     needs_hidden_states: ClassVar[bool] = False
     observes_top_k: ClassVar[int] = 0
+
+    def bind(self, target: TargetFacts) -> Drafter:
+        """The drafter for one target; heads load their weights here, and follow its device and dtype."""
+        return self
 
     @abstractmethod
     def open(self, prompts: Sequence[PromptContext], roots: Ints) -> DraftSession:
