@@ -19,7 +19,7 @@ from mmsmart.tree import Ints, TreeBatch
 from mmsmart.verification import Verification
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prompt:
     """A request that was checked and encoded."""
 

@@ -59,7 +59,7 @@ def read_checkpoint(source: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         ModelError: Files missing, damaged, or a pickle that holds more than tensors.
     """
     try:
-        config: dict[str, Any] = json.loads(_file(source, "config.json").read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads(_needed(source, "config.json").read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(f"the drafter {source!r} has a damaged config.json: {error}") from error
     weights: dict[str, Tensor] = {}
@@ -133,24 +133,33 @@ def _plain(key: str) -> str:
     return key.removeprefix("module.")
 
 
-def _file(source: str, name: str, *, required: bool = True) -> Path:
+def _file(source: str, name: str) -> Path | None:
+    """Where a file lies, in a folder or on the hub; ``None`` when the checkpoint does not have it."""
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder / name if (folder / name).is_file() else None
     try:
-        path = cached_file(source, name, _raise_exceptions_for_missing_entries=required)
+        path = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
     except OSError as error:
         reason = str(error).splitlines()[0]
-        raise ModelError(f"cannot find {name} of the drafter {source!r}: {reason}") from error
-    return Path(path) if path is not None else Path()
+        raise ModelError(f"cannot find the drafter {source!r}: {reason}") from error
+    return None if path is None else Path(path)
+
+
+def _needed(source: str, name: str) -> Path:
+    path = _file(source, name)
+    if path is None:
+        raise ModelError(f"the drafter {source!r} has no {name}; expected a folder or hub id in the published layout")
+    return path
 
 
 def _weight_paths(source: str) -> list[Path]:
     for name in _WEIGHT_FILES:
-        whole = _file(source, name, required=False)
-        if whole.is_file():
+        if (whole := _file(source, name)) is not None:
             return [whole]
-        index = _file(source, f"{name}.index.json", required=False)
-        if index.is_file():
+        if (index := _file(source, f"{name}.index.json")) is not None:
             shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-            return [_file(source, shard) for shard in shards]
+            return [_needed(source, shard) for shard in shards]
     raise ModelError(f"the drafter {source!r} has no weights; expected {' or '.join(_WEIGHT_FILES)}")
 
 

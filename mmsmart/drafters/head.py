@@ -49,7 +49,14 @@ class EagleHead(nn.Module):
         hidden = config.hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.fc = nn.Linear(2 * hidden, hidden, bias=config.fc_bias)
-        self.layers = nn.ModuleList([_Layer(config)])
+        self.layers = nn.ModuleList([HeadLayer(config)])
+
+    @property
+    def layer(self) -> HeadLayer:
+        """The only layer."""
+        layer = self.layers[0]
+        assert isinstance(layer, HeadLayer)
+        return layer
 
     def fuse(self, token_ids: Tensor, hidden: Tensor) -> Tensor:
         """``fc([E(next token); hidden])``: ids ``[...]`` and hidden ``[..., H]`` to ``[..., H]``."""
@@ -70,27 +77,32 @@ class EagleHead(nn.Module):
             mask: Additive ``[B, 1, n, slots]``; ``None`` for causal rows of an empty cache, or a single row.
             cache: One layer, already told by `RaggedCache.begin` how many rows come.
         """
-        output: Tensor = self.layers[0](rows, positions, mask, cache)
+        output: Tensor = self.layer(rows, positions, mask, cache)
         return output
 
 
-class _Layer(nn.Module):
+class HeadLayer(nn.Module):
+    """A Llama layer, with or without the norm before its attention."""
+
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         size, eps = config.hidden_size, config.rms_norm_eps
         self.input_layernorm = nn.RMSNorm(size, eps=eps) if config.input_layernorm else None
-        self.self_attn = _Attention(config)
+        self.self_attn = HeadAttention(config)
         self.post_attention_layernorm = nn.RMSNorm(size, eps=eps)
         self.mlp = _MLP(size, config.intermediate_size)
 
     def forward(self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache) -> Tensor:
+        """See `EagleHead.forward`."""
         normed = rows if self.input_layernorm is None else self.input_layernorm(rows)
         rows = rows + self.self_attn(normed, positions, mask, cache)
         output: Tensor = rows + self.mlp(self.post_attention_layernorm(rows))
         return output
 
 
-class _Attention(nn.Module):
+class HeadAttention(nn.Module):
+    """Grouped attention with rotary positions over a `RaggedCache` of one layer."""
+
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.dim = config.num_heads, config.num_kv_heads, config.head_dim
@@ -103,14 +115,13 @@ class _Attention(nn.Module):
         self._frequencies = (config.rope_theta**-exponents).tolist()  # plain numbers: no buffer to load, cast or place
 
     def forward(self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache) -> Tensor:
+        """Attends over the cache, its own ``n`` new rows included."""
         batch, count, _ = rows.shape
-        queries = self.q_proj(rows).view(batch, count, self.heads, self.dim).transpose(1, 2)
-        keys = self.k_proj(rows).view(batch, count, self.kv_heads, self.dim).transpose(1, 2)
-        values = self.v_proj(rows).view(batch, count, self.kv_heads, self.dim).transpose(1, 2)
-        cos, sin = self._rotation(positions, rows.dtype)
-        keys, values = cache.update(_rotate(keys, cos, sin), values, 0)
+        queries, keys, values = self.projected(rows)
+        cos, sin = self.rotation(positions, rows.dtype)
+        keys, values = cache.update(rotate(keys, cos, sin), values, 0)
         attended = functional.scaled_dot_product_attention(
-            _rotate(queries, cos, sin),
+            rotate(queries, cos, sin),
             keys,
             values,
             attn_mask=mask,
@@ -120,7 +131,16 @@ class _Attention(nn.Module):
         output: Tensor = self.o_proj(attended.transpose(1, 2).reshape(batch, count, -1))
         return output
 
-    def _rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def projected(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values ``[B, heads, n, dim]`` of rows ``[B, n, H]``, not yet rotated."""
+        batch, count, _ = rows.shape
+        queries = self.q_proj(rows).view(batch, count, self.heads, self.dim).transpose(1, 2)
+        keys = self.k_proj(rows).view(batch, count, self.kv_heads, self.dim).transpose(1, 2)
+        values = self.v_proj(rows).view(batch, count, self.kv_heads, self.dim).transpose(1, 2)
+        return queries, keys, values
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and sines ``[B, 1, n, dim]`` of positions ``[B, n]``."""
         wide = torch.promote_types(dtype, torch.float32)
         frequencies = torch.tensor(self._frequencies, dtype=wide, device=positions.device)
         angles = (positions[..., None].to(wide) * frequencies).repeat(1, 1, 2)[:, None]
@@ -139,7 +159,7 @@ class _MLP(nn.Module):
         return output
 
 
-def _rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary position embedding on split halves (Su et al., 2021, arXiv 2104.09864, as Llama lays it out)."""
     first, second = states.chunk(2, dim=-1)
     return states * cos + torch.cat([-second, first], dim=-1) * sin

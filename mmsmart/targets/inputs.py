@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EncodedImage:
     """One picture, ready for the vision tower (or already through it).
 
@@ -27,7 +27,7 @@ class EncodedImage:
     embeds: Tensor | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ModelInputs:
     """A prompt as the target takes it.
 
@@ -51,7 +51,7 @@ class ModelInputs:
         return int(self.token_ids.shape[0])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TargetOutput:
     """Logits ``[B, N, V]`` and, when asked for, last hidden states ``[B, N, H]`` (after the final norm)."""
 

@@ -5,14 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import mmsmart
 import tiny
 from drafters import ScriptedDrafter
 from mmsmart.api import load
 from mmsmart.drafters.base import Drafter
+from mmsmart.drafters.head import EagleHead
+from mmsmart.drafters.msd import MSDDrafter
 from mmsmart.engine import Engine, Request
 from mmsmart.registry import DRAFTERS, POLICIES, create
+from mmsmart.training.drafter.publish import new_head_config
 
 LENGTH = 20
 FAMILIES = ("llava", "qwen2_vl", "llama")
@@ -22,7 +26,19 @@ PICTURES = {  # ragged on purpose: one picture, two, none
     "llama": ([], [], []),
 }
 QUESTIONS = ("what is it, what is it?", "a much longer question about all of this, is it not?", "hm")
+STOP_POLICY = "likelihood:depth=4,top_k=3,total=12"
 POLICY_SPECS = ("none", "chain:depth=4", "static", "likelihood:depth=3,top_k=3,total=9", "best-first:nodes=7,top_k=3")
+
+
+class BoundMSD(MSDDrafter):
+    """An MSD drafter that comes with its head."""
+
+    def __init__(self, head: EagleHead, output: Any) -> None:
+        super().__init__("in memory")
+        self.head, self.output = head, output
+
+    def bind(self, target: Any) -> Drafter:
+        return self
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +63,11 @@ def answers(engine: Engine, family: str, rows: list[int], **options: Any) -> lis
     ]
 
 
-def drafter_for(kind: str, expected: list[list[int]]) -> Drafter:
+def drafter_for(kind: str, expected: list[list[int]], engine: Engine) -> Drafter:
+    if kind == "msd":  # any weights must do
+        torch.manual_seed(0)
+        head = EagleHead(new_head_config(engine.target)).to(engine.target.dtype)
+        return BoundMSD(head, engine.target.head)
     if kind == "ngram":
         made: Drafter = create(DRAFTERS, "drafter", "ngram")
         return made
@@ -63,14 +83,14 @@ def ask(engine: Engine, family: str, rows: list[int], drafter: Drafter, policy: 
 
 @pytest.mark.parametrize("rows", [[0], [0, 1, 2]], ids=["single", "ragged"])
 @pytest.mark.parametrize("policy", POLICY_SPECS)
-@pytest.mark.parametrize("kind", ["right", "second", "wrong", "ngram"])
+@pytest.mark.parametrize("kind", ["right", "second", "wrong", "ngram", "msd"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ids_equal_plain_generate(
     engines: Callable[[str], Engine], family: str, kind: str, policy: str, rows: list[int]
 ) -> None:
     engine = engines(family)
     expected = answers(engine, family, rows)
-    outputs = ask(engine, family, rows, drafter_for(kind, expected), policy)
+    outputs = ask(engine, family, rows, drafter_for(kind, expected, engine), policy)
     assert [o.token_ids for o in outputs] == expected
     assert {o.finish_reason for o in outputs} == {"length"}
     if kind == "right" and policy.startswith("chain"):
@@ -82,7 +102,7 @@ def test_ids_equal_plain_generate(
 
 
 @pytest.mark.parametrize("policy", POLICY_SPECS)
-@pytest.mark.parametrize("kind", ["right", "second", "ngram"])
+@pytest.mark.parametrize("kind", ["right", "second", "ngram", "msd"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_eos_inside_a_block(engines: Callable[[str], Engine], family: str, kind: str, policy: str) -> None:
     engine, rows = engines(family), [0, 1, 2]
@@ -91,7 +111,7 @@ def test_eos_inside_a_block(engines: Callable[[str], Engine], family: str, kind:
     engine.target.model.generation_config.eos_token_id = eos
     expected = answers(engine, family, rows)
     assert any(len(ids) < LENGTH for ids in expected)
-    outputs = ask(engine, family, rows, drafter_for(kind, plain), policy)
+    outputs = ask(engine, family, rows, drafter_for(kind, plain, engine), policy)
     assert [o.token_ids for o in outputs] == expected
     assert all(o.finish_reason == ("eos" if o.token_ids[-1] in eos else "length") for o in outputs)
 
@@ -104,7 +124,7 @@ def test_stop_string_inside_a_block(engines: Callable[[str], Engine], family: st
     stops = tuple(bytes(b for b in ids[4:6] if b < 128).decode() for ids in plain)
     stops = tuple(s for s in stops if s) or ("never",)
     expected = answers(engine, family, rows, stop_strings=list(stops))
-    outputs = ask(engine, family, rows, drafter_for(kind, plain), "likelihood:depth=4,top_k=3,total=12", stop=stops)
+    outputs = ask(engine, family, rows, drafter_for(kind, plain, engine), STOP_POLICY, stop=stops)
     assert [o.token_ids for o in outputs] == expected
     for output in outputs:
         assert not any(stop in output.text for stop in stops)
@@ -116,7 +136,7 @@ def test_stop_string_inside_a_block(engines: Callable[[str], Engine], family: st
 def test_cap_inside_a_block(engines: Callable[[str], Engine], family: str, cap: int) -> None:
     engine, rows = engines(family), [0, 1, 2]
     plain = answers(engine, family, rows)
-    outputs = ask(engine, family, rows, drafter_for("right", plain), "chain:depth=8", max_new_tokens=cap)
+    outputs = ask(engine, family, rows, drafter_for("right", plain, engine), "chain:depth=8", max_new_tokens=cap)
     assert [o.token_ids for o in outputs] == [ids[:cap] for ids in plain]
 
 
@@ -126,7 +146,7 @@ def test_repetition_penalty_with_own_ancestors(engines: Callable[[str], Engine],
     engine, rows = engines(family), [0, 1, 2]
     expected = answers(engine, family, rows, repetition_penalty=1.3)
     assert expected != answers(engine, family, rows)
-    drafter = drafter_for(kind, expected)
+    drafter = drafter_for(kind, expected, engine)
     outputs = ask(engine, family, rows, drafter, "best-first:nodes=9,top_k=3", repetition_penalty=1.3)
     assert [o.token_ids for o in outputs] == expected
 

@@ -1,0 +1,1 @@
+"""Training of MSD and EAGLE heads for any supported target."""

@@ -1,0 +1,64 @@
+"""The command line ``train drafter``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+
+def add_drafter(commands: Any) -> None:
+    """Adds ``drafter`` to the sub-commands of ``train``."""
+    parser = commands.add_parser("drafter", help="train an MSD drafter for a target")
+    add = parser.add_argument
+    add("--target", required=True, help="embedded name, folder or hub id of the target")
+    add("--data", default="mmsmart-charts", help="mmsmart-charts, a JSONL file, or a folder with JSONL files")
+    add("--out", type=Path, required=True, help="folder of answers, checkpoints, curve and the finished drafter")
+    add("--questions", type=int, default=8000, help="most training questions (8000)")
+    add("--max-new-tokens", type=int, default=256, help="longest answer to train on (256)")
+    add("--steps", type=int, default=4000, help="optimiser steps at most (4000)")
+    add("--minutes", type=float, default=float("inf"), help="cap on the minutes of training (none)")
+    add("--batch", type=int, default=16, help="sequences a step (16)")
+    add("--learning-rate", type=float, default=1e-3, help="peak learning rate (1e-3)")
+    add("--hidden-weight", type=float, default=1.0, help="weight of smooth-L1 on hidden states (1.0, MSD's)")
+    add("--token-weight", type=float, default=0.1, help="weight of soft cross-entropy through the head (0.1, MSD's)")
+    add("--unroll", type=int, default=3, help="steps fed with the head's own outputs (3)")
+    add("--evaluate-every", type=int, default=250, help="steps between held-out acceptance lengths (250)")
+    add("--patience", type=int, default=8, help="evaluations without a better one before stopping (8)")
+    add("--precision", default="no", choices=("no", "bf16", "fp16"), help="mixed precision (no)")
+    add("--device", default="auto", help="auto, cpu, cuda, ...")
+    add("--dtype", default="auto", help="dtype of the target")
+    add("--seed", type=int, default=0, help="seed of order and weights (0)")
+    add("--threads", type=int, help="threads that torch may use")
+    parser.set_defaults(run=run_drafter)
+
+
+def run_drafter(arguments: argparse.Namespace) -> int:
+    """Answers, trains, publishes; the exit status is 0."""
+    import torch
+
+    from mmsmart.api import load
+    from mmsmart.drafters.head import EagleHead
+    from mmsmart.training.drafter.answers import answer_all
+    from mmsmart.training.drafter.loop import DrafterSettings, DrafterTrainer
+    from mmsmart.training.drafter.publish import new_head_config, plot_curve, publish
+    from mmsmart.training.drafter.questions import load_questions
+
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    questions, held_out = load_questions(arguments.data, arguments.questions, arguments.seed)
+    engine = load(arguments.target, drafter="ngram", policy="auto", device=arguments.device, dtype=arguments.dtype)
+    engine.target.model.requires_grad_(False)
+    cache = arguments.out / "answers.jsonl"
+    answered = answer_all(engine, questions, cache, max_new_tokens=arguments.max_new_tokens)
+    torch.manual_seed(arguments.seed)
+    head = EagleHead(new_head_config(engine.target)).to(engine.target.device)
+    head.embed_tokens.load_state_dict({"weight": engine.target.embed_tokens.weight.detach().clone()})
+    fields = {field.name for field in dataclasses.fields(DrafterSettings)}
+    settings = DrafterSettings(**{name: value for name, value in vars(arguments).items() if name in fields})
+    trainer = DrafterTrainer(engine.target, head, settings, arguments.out, arguments.precision)
+    publish(trainer.run(answered, held_out), engine.target, arguments.out / "drafter")
+    plot_curve(trainer.progress.curve, arguments.out / "curve.png")
+    print(f"best held-out acceptance length {trainer.progress.best:.2f}: {arguments.out / 'drafter'}")
+    return 0

@@ -1,0 +1,135 @@
+"""An MSD session stays what a fresh one would be: after ragged rounds, rounds without drafting, and rows that left."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+from mmsmart.api import load
+from mmsmart.batch import Batch
+from mmsmart.config import SamplingParams
+from mmsmart.drafters.eagle import EagleSession
+from mmsmart.drafters.head import EagleHead
+from mmsmart.drafters.msd import MSDDrafter
+from mmsmart.engine import Engine, Request
+from mmsmart.policies.base import RoundContext, TreePolicy
+from mmsmart.policies.likelihood import Likelihood
+from mmsmart.policies.none import NoDrafting
+from mmsmart.targets.base import Target
+from mmsmart.training.drafter.answers import Answered
+from mmsmart.training.drafter.examples import make_examples
+from mmsmart.training.drafter.publish import new_head_config, publish
+from mmsmart.training.drafter.questions import Question
+from mmsmart.tree import Bools, CandidatePool, Ints
+
+REQUESTS = [
+    ([tiny.picture(1, (90, 120))], "what is it?"),
+    ([tiny.picture(2, (40, 90)), tiny.picture(3)], "a longer question about both of them"),
+    ([], "no picture"),
+]
+
+
+class Sometimes(TreePolicy):
+    """Drafts in two rounds of three."""
+
+    top_k = 60
+
+    def __init__(self) -> None:
+        self.rounds, self.inner, self.off = 0, Likelihood(depth=1, top_k=60, total=150), NoDrafting()
+
+    def frontier(self, pool: CandidatePool, context: RoundContext) -> Ints | None:
+        self.rounds += not pool.blocks
+        return (self.off if self.rounds % 3 == 0 else self.inner).frontier(pool, context)
+
+    def select(self, pool: CandidatePool, context: RoundContext) -> Bools:
+        return self.inner.select(pool, context)
+
+
+@pytest.fixture(params=["llava", "qwen2_vl"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    return load(str(tiny.build(request.param, tmp_path / request.param)), dtype="float64").target
+
+
+def random_head(target: Target, seed: int = 0) -> EagleHead:
+    torch.manual_seed(seed)
+    head = EagleHead(new_head_config(target))
+    head.embed_tokens.load_state_dict({"weight": target.embed_tokens.weight.detach()})
+    return head.to(target.dtype)
+
+
+def fresh_seed(drafter: MSDDrafter, target: Target, row: int, answer: list[int]) -> torch.Tensor:
+    """What a new session would draft from, given prompt and answer so far as one prompt."""
+    pictures, question = REQUESTS[row]
+    answered = Answered(_Given(question, pictures), tuple(answer))
+    rows = make_examples(target, [answered], pictures=True).rows
+    session = EagleSession(drafter, rows)
+    session.start_round(np.array(answer[-1:]), np.array([9]))
+    assert session.seed is not None
+    return session.seed[0]
+
+
+class _Given(Question):
+    def __init__(self, text: str, shown: list[object]) -> None:
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "picture", tuple(shown))
+
+    def pictures(self) -> list[object]:  # type: ignore[override]
+        return list(self.picture)
+
+
+@torch.inference_mode()
+def test_a_session_after_many_rounds_equals_a_fresh_one(target: Target) -> None:
+    drafter = MSDDrafter("").with_head(random_head(target), target.head)
+    drafter.bind = lambda target: drafter  # type: ignore[method-assign]
+    engine = Engine(target, drafter, Sometimes())
+    sampling = [SamplingParams(max_new_tokens=n, temperature=3.0, seed=n) for n in (30, 12, 30)]
+    prompts = [engine._prompt(Request(*r, s)) for r, s in zip(REQUESTS, sampling, strict=True)]
+    batch: Batch = engine._prefill(prompts)
+    accepted = 0
+    for _ in range(16):
+        engine.step(batch)
+        accepted += sum(p.stats.accepted for p in batch.running)
+        session = batch.draft
+        assert isinstance(session, EagleSession)
+        session.start_round(batch.roots, np.full(len(batch.running), 9))
+        assert session.seed is not None
+        for index, prompt in enumerate(batch.running):
+            expected = fresh_seed(drafter, target, prompts.index(prompt), prompt.sequence.token_ids)
+            torch.testing.assert_close(session.seed[index], expected, rtol=1e-7, atol=1e-9)
+    assert len(batch.running) < 3
+    assert accepted > 0
+
+
+@torch.inference_mode()
+def test_a_published_head_drafts_from_its_folder(target: Target, tmp_path: Path) -> None:
+    head = random_head(target)
+    publish(head, target, tmp_path / "drafter")
+    spec = f"msd:checkpoint={tmp_path / 'drafter'}"
+    engine = load(target.name, dtype="float64", drafter=spec, policy="likelihood:depth=3,top_k=4,total=12")
+    output = engine.generate(*REQUESTS[0], max_new_tokens=12)
+    assert (
+        output.token_ids
+        == load(target.name, dtype="float64", policy="none").generate(*REQUESTS[0], max_new_tokens=12).token_ids
+    )
+    assert output.stats.drafted > 0
+
+
+@torch.inference_mode()
+def test_ids_beyond_the_heads_vocabulary_are_never_drafted_and_break_nothing(target: Target) -> None:
+    settings = new_head_config(target)
+    small = EagleHead(type(settings)(**(vars(settings) | {"vocab_size": 100}))).to(target.dtype)
+    drafter = MSDDrafter("").with_head(small, target.head)
+    drafter.bind = lambda target: drafter  # type: ignore[method-assign]
+    drafted: list[int] = []
+
+    class Watching(Likelihood):
+        def select(self, pool: CandidatePool, context: RoundContext) -> Bools:
+            drafted.extend(pool.token_ids[0, 1:].tolist())
+            return super().select(pool, context)
+
+    output = Engine(target, drafter, Watching(2, 3, 9)).generate(*REQUESTS[0], max_new_tokens=20)
+    assert max(output.token_ids) >= 100  # committed ones did reach the head
+    assert drafted
+    assert max(drafted) < 100
