@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import functools
+import logging
+from pathlib import Path
 from typing import Any, Unpack
 
 import torch
 
 from mmsmart.drafters.base import Drafter
+from mmsmart.drafters.checkpoints import kind_of
 from mmsmart.engine import Engine, GenerationOutput, Pictures, SamplingOptions
+from mmsmart.errors import ModelError
 from mmsmart.policies.base import TreePolicy
-from mmsmart.registry import DEFAULT_MODEL, DRAFTERS, POLICIES, create
+from mmsmart.registry import DEFAULT_MODEL, DRAFTERS, POLICIES, PUBLISHED_DRAFTERS, create
 from mmsmart.targets.loading import load_target
 
-AUTO_DRAFTER = "ngram"
+logger = logging.getLogger(__name__)
+
+FALLBACK_DRAFTER = "ngram"
 AUTO_POLICY = "best-first:nodes=8"
 
 
@@ -30,20 +36,29 @@ def load(
 
     Args:
         model: An embedded name (``tiny-llava``), a local folder, or a hub id (``llava-hf/llava-1.5-7b-hf``).
-        drafter: A name, with options as ``"ngram:longest=3"``, an object, or ``"auto"``.
-        policy: Likewise: ``"likelihood:depth=5,top_k=10,total=59"``.
+        drafter: A name, with options as ``"ngram:longest=3"``; the folder or hub id of an MSD or EAGLE-1/2 checkpoint;
+            an object; or ``"auto"``: the one published for this target, else ``ngram``.
+        policy: A name, likewise with options: ``"likelihood:depth=5,top_k=10,total=59"``; an object; or ``"auto"``.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...
         dtype: ``"auto"`` (the checkpoint's on a GPU, float32 on a CPU), a name or a torch dtype.
         options: Handed to transformers' ``from_pretrained``: ``device_map``, ``quantization_config``, ``revision``, ...
 
     Raises:
         InputError: An unknown name or option.
-        ModelError: The model cannot be loaded.
+        ModelError: The model, or the drafter that was asked for, cannot be loaded or does not fit.
     """
     # Names are checked before the weights are read.
-    proposer = _built(DRAFTERS, "drafter", AUTO_DRAFTER if drafter == "auto" else drafter)
-    shape = _built(POLICIES, "policy", AUTO_POLICY if policy == "auto" else policy)
-    return Engine(load_target(model, device=device, dtype=dtype, **options), proposer, shape)
+    shape = _policy(AUTO_POLICY if policy == "auto" else policy)
+    published = PUBLISHED_DRAFTERS.get(model, FALLBACK_DRAFTER)
+    proposer = _drafter(published if drafter == "auto" else drafter)
+    target = load_target(model, device=device, dtype=dtype, **options)
+    try:
+        return Engine(target, proposer, shape)
+    except ModelError as error:
+        if drafter != "auto":
+            raise
+        logger.warning("drafting with %s instead of the published drafter: %s", FALLBACK_DRAFTER, error)
+        return Engine(target, _drafter(FALLBACK_DRAFTER), shape)
 
 
 def generate(image: Pictures, question: str, **sampling: Unpack[SamplingOptions]) -> GenerationOutput:
@@ -56,5 +71,15 @@ def _default_engine() -> Engine:
     return load()
 
 
-def _built(table: dict[str, str], kind: str, given: Any) -> Any:
-    return create(table, kind, given) if isinstance(given, str) else given
+def _policy(given: str | TreePolicy) -> TreePolicy:
+    made: TreePolicy = create(POLICIES, "policy", given) if isinstance(given, str) else given
+    return made
+
+
+def _drafter(given: str | Drafter) -> Drafter:
+    if not isinstance(given, str):
+        return given
+    if given.partition(":")[0] not in DRAFTERS and ("/" in given or Path(given).is_dir()):
+        given = f"{kind_of(given)}:checkpoint={given}"
+    made: Drafter = create(DRAFTERS, "drafter", given)
+    return made

@@ -33,6 +33,26 @@ POLICIES: dict[str, str] = {
 EMBEDDED_MODELS: dict[str, str] = {  # name -> folder under assets/models
     "tiny-llava": "tiny-llava",
 }
+EMBEDDED_DRAFTERS: dict[str, str] = {  # name -> folder under assets/models
+    "tiny-llava-msd": "tiny-llava-msd",
+}
+PUBLISHED_DRAFTERS: dict[str, str] = {  # target -> the drafter that ``drafter="auto"`` takes
+    "tiny-llava": "msd:checkpoint=tiny-llava-msd",
+    "llava-hf/llava-1.5-7b-hf": "msd:checkpoint=lucylyn/MSD-LLaVA1.5-7B",
+    "llava-hf/llava-1.5-13b-hf": "msd:checkpoint=lucylyn/MSD-LLaVA1.5-13B",
+    "Qwen/Qwen2-VL-7B-Instruct": "msd:checkpoint=lucylyn/MSD-Qwen2VL-7B-Instruct",
+    "lmsys/vicuna-7b-v1.3": "eagle:checkpoint=yuhuili/EAGLE-Vicuna-7B-v1.3",
+    "lmsys/vicuna-13b-v1.3": "eagle:checkpoint=yuhuili/EAGLE-Vicuna-13B-v1.3",
+    "lmsys/vicuna-33b-v1.3": "eagle:checkpoint=yuhuili/EAGLE-Vicuna-33B-v1.3",
+    "meta-llama/Llama-2-7b-chat-hf": "eagle:checkpoint=yuhuili/EAGLE-llama2-chat-7B",
+    "meta-llama/Llama-2-13b-chat-hf": "eagle:checkpoint=yuhuili/EAGLE-llama2-chat-13B",
+    "meta-llama/Llama-2-70b-chat-hf": "eagle:checkpoint=yuhuili/EAGLE-llama2-chat-70B",
+    "meta-llama/Meta-Llama-3-8B-Instruct": "eagle:checkpoint=yuhuili/EAGLE-LLaMA3-Instruct-8B",
+    "meta-llama/Meta-Llama-3-70B-Instruct": "eagle:checkpoint=yuhuili/EAGLE-LLaMA3-Instruct-70B",
+    "meta-llama/Llama-3.1-8B-Instruct": "eagle:checkpoint=yuhuili/EAGLE-LLaMA3.1-Instruct-8B",
+    "Qwen/Qwen2-7B-Instruct": "eagle:checkpoint=yuhuili/EAGLE-Qwen2-7B-Instruct",
+    "Qwen/Qwen2-72B-Instruct": "eagle:checkpoint=yuhuili/EAGLE-Qwen2-72B-Instruct",
+}
 DEFAULT_MODEL = "tiny-llava"
 
 
@@ -64,7 +84,11 @@ def create(table: Mapping[str, str], kind: str, spec: str) -> Any:
     name, _, rest = spec.partition(":")
     cls = load_class(table, kind, name.strip())
     options = _parse_options(spec, rest)
-    accepted = [p for p in inspect.signature(cls).parameters if p != "self"]
+    parameters = inspect.signature(cls).parameters
+    accepted = list(parameters)
+    for key, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and key not in options:
+            raise InputError(f"{kind} {name!r} needs {key}; write it as {name}:{key}=...")
     for key in options:
         if key not in accepted:
             raise InputError(f"{kind} {name!r} has no option {key!r}; it takes: {', '.join(accepted) or 'none'}")

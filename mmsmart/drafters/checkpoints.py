@@ -17,12 +17,15 @@ from transformers.utils.hub import cached_file
 
 from mmsmart.drafters.base import TargetFacts
 from mmsmart.drafters.head import EagleHead, HeadConfig
+from mmsmart.embedded import drafter_folder
 from mmsmart.errors import ModelError
+from mmsmart.registry import EMBEDDED_DRAFTERS
 
 logger = logging.getLogger(__name__)
 
 _WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 _IGNORED = ("rotary_emb.inv_freq",)
+_PICTURE_FAMILIES = ("llava", "qwen2_vl")
 
 
 def load_head(source: str, target: TargetFacts) -> EagleHead:
@@ -52,16 +55,22 @@ def load_head(source: str, target: TargetFacts) -> EagleHead:
     return head
 
 
+def kind_of(source: str) -> str:
+    """The drafter that a checkpoint is for, by its ``model_type``: ``"msd"`` or ``"eagle"``; the keys do not tell.
+
+    Raises:
+        ModelError: There is no readable ``config.json``.
+    """
+    return "msd" if _read_config(source).get("model_type") in _PICTURE_FAMILIES else "eagle"
+
+
 def read_checkpoint(source: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """A checkpoint's raw config and weights, on the CPU in their own dtype.
 
     Raises:
         ModelError: Files missing, damaged, or a pickle that holds more than tensors.
     """
-    try:
-        config: dict[str, Any] = json.loads(_needed(source, "config.json").read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"the drafter {source!r} has a damaged config.json: {error}") from error
+    config = _read_config(source)
     weights: dict[str, Tensor] = {}
     for path in _weight_paths(source):
         weights |= _read_weights(source, path)
@@ -100,6 +109,14 @@ def head_config(source: str, config: Mapping[str, Any], weights: Mapping[str, Te
     )
 
 
+def _read_config(source: str) -> dict[str, Any]:
+    try:
+        config: dict[str, Any] = json.loads(_needed(source, "config.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"the drafter {source!r} has a damaged config.json: {error}") from error
+    return config
+
+
 def _check_fit(source: str, settings: HeadConfig, target: TargetFacts) -> None:
     width = int(target.embed_tokens.weight.shape[1])
     if settings.hidden_size != width:
@@ -135,7 +152,7 @@ def _plain(key: str) -> str:
 
 def _file(source: str, name: str) -> Path | None:
     """Where a file lies, in a folder or on the hub; ``None`` when the checkpoint does not have it."""
-    folder = Path(source).expanduser()
+    folder = drafter_folder(source) if source in EMBEDDED_DRAFTERS else Path(source).expanduser()
     if folder.is_dir():
         return folder / name if (folder / name).is_file() else None
     try:

@@ -18,22 +18,26 @@ from mmsmart.drafters.base import Drafter, DraftSession, PromptContext, RoundOut
 from mmsmart.drafters.checkpoints import load_head
 from mmsmart.drafters.head import EagleHead
 from mmsmart.drafters.rows import Rows, committed_rows, prompt_rows
+from mmsmart.errors import InputError
 from mmsmart.kv_cache import RaggedCache
 from mmsmart.tree import CandidatePool, Candidates, Ints
 
 
 class EagleDrafter(Drafter):
-    """An EAGLE-1/2 head for a text model; picture placeholders of a multimodal prompt are skipped.
+    """An EAGLE-1/2 head, trained on text alone; picture placeholders of a multimodal prompt are skipped.
 
     Args:
-        checkpoint: Folder or hub id in the published layout, read by `bind`.
+        checkpoint: Embedded name, folder or hub id in the published layout, read by `bind`.
+        visual_tokens: ``"all"`` feeds projected picture embeddings, ``"none"`` leaves picture rows out and closes up.
     """
 
     needs_hidden_states = True
-    sees_pictures = False
 
-    def __init__(self, checkpoint: str) -> None:
+    def __init__(self, checkpoint: str, visual_tokens: str = "none") -> None:
+        if visual_tokens not in ("all", "none"):
+            raise InputError(f"visual_tokens must be 'all' or 'none', got {visual_tokens!r}")
         self.checkpoint = checkpoint
+        self.sees_pictures = visual_tokens == "all"
         self.head: EagleHead
         self.output: Any
 

@@ -17,8 +17,13 @@ def test_a_misspelt_name_gets_the_nearest_and_all_known():
     assert all(name in str(caught.value) for name in POLICIES)
 
 
+def test_a_missing_option_is_named_with_the_way_to_write_it():
+    with pytest.raises(InputError, match=r"drafter 'msd' needs checkpoint; write it as msd:checkpoint=\.\.\."):
+        create(DRAFTERS, "drafter", "msd")
+
+
 def test_a_name_near_to_none_gets_no_hint():
-    with pytest.raises(InputError, match=r"unknown drafter 'zzz'; known: ngram"):
+    with pytest.raises(InputError, match=r"unknown drafter 'zzz'; known: "):
         lookup(DRAFTERS, "drafter", "zzz")
 
 

@@ -1,0 +1,77 @@
+"""Stage "joint": the grown model learns from real pictures; the vision tower stays as it is."""
+
+import random
+
+import torch
+from torch import Tensor, nn
+
+from mmsmart.training.facts import Facts
+from mmsmart.training.language import (
+    HELDOUT_ROWS,
+    LanguageReader,
+    RowSettings,
+    ask_batch,
+    by_kind,
+    final_scores,
+    row_logits,
+    row_loss,
+)
+from mmsmart.training.pictures import draw_varied, pixels
+from mmsmart.training.regress import PictureReader
+from mmsmart.training.rows import RowEncoder, Rows
+from mmsmart.training.vision import normalize
+
+
+class WholeReader(nn.Module):
+    """Both halves of a model."""
+
+    def __init__(self, picture: PictureReader, language: LanguageReader) -> None:
+        super().__init__()
+        self.picture = picture
+        self.language = language
+
+
+class JointStage:
+    """Next-token loss on answers about drawn pictures.
+
+    Args:
+        module: Both halves; the vision tower is frozen here.
+        encoder: Packs the rows.
+        settings: What the rows hold.
+        seed: Seed of pictures and questions.
+    """
+
+    name = "joint"
+
+    def __init__(self, module: WholeReader, encoder: RowEncoder, settings: RowSettings, seed: int) -> None:
+        self.module: nn.Module = module
+        self._model = module
+        self._encoder = encoder
+        self._settings = settings
+        self._seed = seed
+        module.picture.tower.requires_grad_(False)
+
+    def loss(self, step: int) -> Tensor:
+        """Loss of one batch of packed rows."""
+        asked = ask_batch("train", f"joint/{self._seed}/{step}", self._settings, self._settings.batch)
+        rows = self._encoder.encode(asked, self._settings.length)
+        return row_loss(self._logits(rows, random.Random(f"train/joint/{self._seed}/{step}")), rows)
+
+    def evaluate(self) -> dict[str, float]:
+        """Share of last sentences whose every token is predicted right, given the ones before; by kind and "all"."""
+        scores: list[tuple[str, bool]] = []
+        for chunk in range(HELDOUT_ROWS // self._settings.batch):
+            asked = ask_batch("heldout", f"joint/{chunk}", self._settings, self._settings.batch)
+            rows = self._encoder.encode(asked, self._settings.length)
+            scores += final_scores(self._logits(rows, random.Random(f"heldout/joint/{chunk}")), rows)
+        return by_kind(scores)
+
+    def _logits(self, rows: Rows, rng: random.Random) -> Tensor:
+        visual = self._visual(rows.facts, rng)
+        return row_logits(self._model.language, self._model.language, self._encoder, rows, visual)
+
+    def _visual(self, facts: list[Facts], rng: random.Random) -> Tensor:
+        images = normalize(torch.from_numpy(pixels([draw_varied(each, rng) for each in facts])))
+        with torch.autocast("cpu", torch.bfloat16):
+            tokens: Tensor = self._model.picture(images)
+        return tokens.float()
