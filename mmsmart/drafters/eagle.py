@@ -42,8 +42,8 @@ class EagleDrafter(Drafter):
         self.output: Any
 
     def bind(self, target: TargetFacts) -> Drafter:
-        """Loads the head for this target."""
-        return self.with_head(load_head(self.checkpoint, target), target.head)
+        """Loads the head for this target, unless it was given one."""
+        return self if hasattr(self, "head") else self.with_head(load_head(self.checkpoint, target), target.head)
 
     def with_head(self, head: EagleHead, output: Any) -> EagleDrafter:
         """A copy that drafts with this head and the target's own output layer, ``[..., H]`` to ``[..., V]``."""

@@ -117,12 +117,12 @@ def comparison(facts: Facts, rng: random.Random) -> Draft | None:
     larger = f"The larger one is {_fact(_larger(first, second))}."
     if rng.random() < 0.4:
         asked = rng.choice(("Which is larger, {} or {}?", "What is larger, {} or {}?", "Compare {} and {}."))
-        return Draft(asked.format(first.word, second.word), larger, taken, brief=larger)
+        return Draft(asked.format(first.word, second.word), larger, taken, listing=False)
     word = rng.choice(("larger", "smaller"))
     yes = (first.value > second.value) == (word == "larger")
     start, verb = ("Yes", "is") if yes else ("No", "is not")
     final = f"{start}, {first.word} {verb} {word} than {second.word}."
-    return Draft(f"Is {first.word} {word} than {second.word}?", final, f"{taken} {larger}", brief=final)
+    return Draft(f"Is {first.word} {word} than {second.word}?", final, f"{taken} {larger}", listing=False)
 
 
 def _larger(first: Item, second: Item) -> Item:
@@ -215,7 +215,7 @@ def trend(facts: Facts, rng: random.Random) -> Draft | None:
     direction = "up" if last.value > first.value else "down"
     ends = f"It starts with {_fact(first)} and ends with {_fact(last)}."
     larger = f"The larger one is {_fact(_larger(first, last))}."
-    return Draft(asked, f"The line goes {direction}.", f"{ends} {larger}")
+    return Draft(asked, f"The line goes {direction}.", f"{ends} {larger}", listing=False)
 
 
 def above(facts: Facts, rng: random.Random) -> Draft | None:

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from mmsmart.training.drafter.cli import add_drafter
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Adds ``train`` with its sub-commands to a command line."""
@@ -25,6 +27,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     target.add_argument("--questions", type=int, default=300, help="held-out questions for the card (default: 300)")
     target.add_argument("--note", default="", help="a remark on this run for the card")
     target.set_defaults(run=run_target)
+    add_drafter(commands)
     score = commands.add_parser("score", help="score a saved target on held-out questions")
     score.add_argument("--model", type=Path, required=True, help="folder of the saved model")
     score.add_argument("--questions", type=int, default=300, help="questions of the claimed kinds (default: 300)")

@@ -56,10 +56,10 @@ EMPHASIS = {
     "smallest": 2,
     "sum": 2,
     "difference": 2,
-    "total": 3,
+    "total": 5,
     "trend": 2,
     "above": 2,
-    "shape_place": 3,
+    "shape_place": 2,
     "place_shape": 2,
     "side": 2,
 }
@@ -119,7 +119,7 @@ def make_sample(facts: Facts, kind: str, rng: random.Random, brief_share: float 
     shortened = brief and bool(draft.brief)
     final = draft.brief if shortened else draft.final
     parts = [listing(facts)] if draft.listing and not shortened else []
-    if draft.working and (draft.listing or not shortened):
+    if draft.working:
         parts.append(draft.working)
     question = draft.question
     if question.endswith("?") and rng.random() < SLOPPY_SHARE:
@@ -209,7 +209,5 @@ LOOKUP_KINDS: tuple[str, ...] = (
     "shape_color",
     "color_shape",
     "shape_size",
-    "shape_place",
-    "place_shape",
 )
 """The kinds whose brief answer needs no listing: the questions of the drill."""

@@ -65,8 +65,7 @@ def shape_place(facts: Facts, rng: random.Random) -> Draft | None:
     """Where is a shape?"""
     item = rng.choice(facts.items)
     final = f"The {_name(item)} is at the {_place(item)}."
-    brief = f"{_name(item)} {_place(item)}."
-    return Draft(f"Where is the {_name(item)}?", final, _placed(facts), brief=brief, listing=False)
+    return Draft(f"Where is the {_name(item)}?", final, _placed(facts), listing=False)
 
 
 def place_shape(facts: Facts, rng: random.Random) -> Draft | None:
@@ -74,8 +73,7 @@ def place_shape(facts: Facts, rng: random.Random) -> Draft | None:
     item = rng.choice(facts.items)
     asked = rng.choice((f"What is at the {_place(item)}?", f"Which shape is at the {_place(item)}?"))
     working = f"It shows {', '.join(f'{_place(each)} {_name(each)}' for each in facts.items)}."
-    brief = f"{_place(item)} {_name(item)}."
-    return Draft(asked, f"At the {_place(item)} is {_a(_name(item))}.", working, brief=brief, listing=False)
+    return Draft(asked, f"At the {_place(item)} is {_a(_name(item))}.", working, listing=False)
 
 
 def shape_count(facts: Facts, rng: random.Random) -> Draft | None:
@@ -142,8 +140,8 @@ def side(facts: Facts, rng: random.Random) -> Draft | None:
         return None
     word, yes = rng.choice((("left", columns[0] < columns[1]), ("right", columns[0] > columns[1])))
     names = f"{_name(first)} {'is' if yes else 'is not'} {word} of the {_name(second)}"
-    ends = f"The {_name(first)} is at the {_place(first)} and the {_name(second)} is at the {_place(second)}."
-    working = f"{_placed(facts)} {ends}"
+    taken = f"Take {_name(first)} {_place(first)} and {_name(second)} {_place(second)}."
+    working = f"{_placed(facts)} {taken}"
     question = f"Is the {_name(first)} {word} of the {_name(second)}?"
     return Draft(question, f"{'Yes' if yes else 'No'}, the {names}.", working, listing=False)
 

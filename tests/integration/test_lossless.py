@@ -30,17 +30,6 @@ STOP_POLICY = "likelihood:depth=4,top_k=3,total=12"
 POLICY_SPECS = ("none", "chain:depth=4", "static", "likelihood:depth=3,top_k=3,total=9", "best-first:nodes=7,top_k=3")
 
 
-class BoundMSD(MSDDrafter):
-    """An MSD drafter that comes with its head."""
-
-    def __init__(self, head: EagleHead, output: Any) -> None:
-        super().__init__("in memory")
-        self.head, self.output = head, output
-
-    def bind(self, target: Any) -> Drafter:
-        return self
-
-
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Engine]:
     made: dict[str, Engine] = {}
@@ -67,7 +56,7 @@ def drafter_for(kind: str, expected: list[list[int]], engine: Engine) -> Drafter
     if kind == "msd":  # any weights must do
         torch.manual_seed(0)
         head = EagleHead(new_head_config(engine.target)).to(engine.target.dtype)
-        return BoundMSD(head, engine.target.head)
+        return MSDDrafter("in memory").with_head(head, engine.target.head)
     if kind == "ngram":
         made: Drafter = create(DRAFTERS, "drafter", "ngram")
         return made

@@ -82,7 +82,6 @@ class _Given(Question):
 @torch.inference_mode()
 def test_a_session_after_many_rounds_equals_a_fresh_one(target: Target) -> None:
     drafter = MSDDrafter("").with_head(random_head(target), target.head)
-    drafter.bind = lambda target: drafter  # type: ignore[method-assign]
     engine = Engine(target, drafter, Sometimes())
     sampling = [SamplingParams(max_new_tokens=n, temperature=3.0, seed=n) for n in (30, 12, 30)]
     prompts = [engine._prompt(Request(*r, s)) for r, s in zip(REQUESTS, sampling, strict=True)]
@@ -121,7 +120,6 @@ def test_ids_beyond_the_heads_vocabulary_are_never_drafted_and_break_nothing(tar
     settings = new_head_config(target)
     small = EagleHead(type(settings)(**(vars(settings) | {"vocab_size": 100}))).to(target.dtype)
     drafter = MSDDrafter("").with_head(small, target.head)
-    drafter.bind = lambda target: drafter  # type: ignore[method-assign]
     drafted: list[int] = []
 
     class Watching(Likelihood):

@@ -23,7 +23,7 @@ class Examples:
     Attributes:
         rows: Inputs of the head; row j holds token j + 1 and hidden state h_j.
         wanted: ``[B, n, H]`` h_{j+1}, what row j's output stands for.
-        graded: ``[B, n]`` rows whose prediction (token j + 2) belongs to the answer.
+        graded: ``[B, n]`` rows whose prediction (token j + 2) belongs to the answer; its first token is never drafted.
     """
 
     rows: Rows
@@ -57,7 +57,7 @@ def make_examples(target: Target, answered: Sequence[Answered], *, pictures: boo
         runs.append(prompt_rows(context, int(inputs.token_ids[-1]), pictures=pictures))
         kept = slice(None) if pictures else torch.from_numpy(np.append(~inputs.image_mask[1:-1].numpy(), True))
         after = torch.arange(1, inputs.length)  # row j predicts token j + 2
-        is_answer = (after + 1 >= prompt.length) & (after + 1 < inputs.length)
+        is_answer = (after + 1 > prompt.length) & (after + 1 < inputs.length)
         wanted.append(states[1:][kept])
         graded.append(is_answer.to(states.device)[kept])
     pad = torch.nn.utils.rnn.pad_sequence
