@@ -80,7 +80,7 @@ class Batch:
         return [len(tokens) for tokens in emitted]
 
     def record(self, stats: RoundStats) -> None:
-        """Books a round on every request that took part, then lets finished ones leave."""
+        """Books a round on every request that took part."""
         for row, prompt in enumerate(self.running):
             prompt.stats.add_round(stats, row)
             prompt.stats.new_tokens = len(prompt.sequence.token_ids)

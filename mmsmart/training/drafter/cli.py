@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ def add_drafter(commands: Any) -> None:
     add("--unroll", type=int, default=3, help="steps fed with the head's own outputs (3)")
     add("--evaluate-every", type=int, default=250, help="steps between held-out acceptance lengths (250)")
     add("--patience", type=int, default=8, help="evaluations without a better one before stopping (8)")
+    add("--visual-tokens", default="all", choices=("all", "none"), help="picture rows in the head (all)")
+    add("--card-questions", type=int, default=60, help="held-out questions measured for the card (60)")
     add("--precision", default="no", choices=("no", "bf16", "fp16"), help="mixed precision (no)")
     add("--device", default="auto", help="auto, cpu, cuda, ...")
     add("--dtype", default="auto", help="dtype of the target")
@@ -41,6 +45,7 @@ def run_drafter(arguments: argparse.Namespace) -> int:
     from mmsmart.api import load
     from mmsmart.drafters.head import EagleHead
     from mmsmart.training.drafter.answers import answer_all
+    from mmsmart.training.drafter.card import measure, write_card
     from mmsmart.training.drafter.loop import DrafterSettings, DrafterTrainer
     from mmsmart.training.drafter.publish import new_head_config, plot_curve, publish
     from mmsmart.training.drafter.questions import load_questions
@@ -58,7 +63,16 @@ def run_drafter(arguments: argparse.Namespace) -> int:
     fields = {field.name for field in dataclasses.fields(DrafterSettings)}
     settings = DrafterSettings(**{name: value for name, value in vars(arguments).items() if name in fields})
     trainer = DrafterTrainer(engine.target, head, settings, arguments.out, arguments.precision)
-    publish(trainer.run(answered, held_out), engine.target, arguments.out / "drafter")
-    plot_curve(trainer.progress.curve, arguments.out / "curve.png")
-    print(f"best held-out acceptance length {trainer.progress.best:.2f}: {arguments.out / 'drafter'}")
+    head, progress, folder = trainer.run(answered, held_out), trainer.progress, arguments.out / "drafter"
+    publish(head, engine.target, folder)
+    plot_curve(progress.curve, folder / "curve.png")
+    write_card(
+        folder,
+        target=arguments.target,
+        command="python -m mmsmart " + shlex.join(sys.argv[1:]),
+        minutes=progress.elapsed_s / 60,
+        curve=progress.curve,
+        lines=measure(engine.target, head, held_out[: arguments.card_questions]),
+    )
+    print(f"best held-out acceptance length {progress.best:.2f}: {folder}")
     return 0

@@ -46,6 +46,7 @@ class DrafterSettings:
         unroll: Steps in which the head is fed its own outputs, 1 being plain teacher forcing.
         unroll_decay: Weight of each further step relative to the one before.
         text_share: Share of the steps that see text-only questions alone, when there are any (stage one).
+        visual_tokens: ``"all"`` feeds the head picture rows, ``"none"`` leaves them out.
         evaluate_every: Steps between held-out acceptance lengths.
         patience: Evaluations without a better one after which training ends.
         seed: Of order and weights.
@@ -60,6 +61,7 @@ class DrafterSettings:
     unroll: int = 3
     unroll_decay: float = 0.8
     text_share: float = 0.25
+    visual_tokens: str = "all"
     evaluate_every: int = 250
     patience: int = 8
     seed: int = 0
@@ -127,7 +129,7 @@ class DrafterTrainer:
         warm = min(1.0, (progress.step + 1) / max(1, min(100, settings.steps // 10)))
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate * warm * 0.5 * (1 + float(torch.cos(torch.tensor(done * torch.pi))))
-        examples = make_examples(self.target, chosen, pictures=True)
+        examples = make_examples(self.target, chosen, pictures=settings.visual_tokens == "all")
         with self.accelerator.autocast():
             loss = head_loss(self.model, self.target, examples, settings)
         self.accelerator.backward(loss)
@@ -138,7 +140,7 @@ class DrafterTrainer:
 
     def _evaluate(self, held_out: Sequence[Question], loss: float, bar: Any) -> None:
         progress = self.progress
-        length = acceptance_length(self.target, self.head, held_out)
+        length = acceptance_length(self.target, self.head, held_out, self.settings.visual_tokens)
         progress.curve.append({"step": progress.step, "loss": loss, "acceptance_length": length})
         progress.since_best += 1
         if length > progress.best:
@@ -194,9 +196,11 @@ def head_loss(model: torch.nn.Module, target: Target, examples: Examples, settin
     return total
 
 
-def acceptance_length(target: Target, head: EagleHead, questions: Sequence[Question], depth: int = 5) -> float:
+def acceptance_length(
+    target: Target, head: EagleHead, questions: Sequence[Question], visual_tokens: str = "all", depth: int = 5
+) -> float:
     """Mean acceptance length (bonus included) of a greedy chain on held-out questions, pooled over all rounds."""
-    drafter = MSDDrafter("").with_head(head, target.head)
+    drafter = MSDDrafter("", visual_tokens=visual_tokens).with_head(head, target.head)
     engine = Engine(target, drafter, Chain(depth))
     sampling = SamplingParams(max_new_tokens=96)
     outputs = engine.generate_batch([Request(q.pictures(), q.text, sampling) for q in questions], batch_size=16)
