@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import torch
 
+from mmsmart import profiling
+from mmsmart.costs.online import CostModel
 from mmsmart.drafters.base import Drafter
 from mmsmart.drafters.checkpoints import kind_of
 from mmsmart.engine import Engine, GenerationOutput, Pictures, SamplingOptions
@@ -28,6 +30,7 @@ def load(
     *,
     drafter: str | Drafter = "auto",
     policy: str | TreePolicy = "auto",
+    profile: Literal["auto"] | None = "auto",
     device: str = "auto",
     dtype: str | torch.dtype = "auto",
     **options: Any,
@@ -39,6 +42,8 @@ def load(
         drafter: A name, with options as ``"ngram:longest=3"``; the folder or hub id of an MSD or EAGLE-1/2 checkpoint;
             an object; or ``"auto"``: the one published for this target, else ``ngram``.
         policy: A name, likewise with options: ``"likelihood:depth=5,top_k=10,total=59"``; an object; or ``"auto"``.
+        profile: ``"auto"`` measures this device once for policies that weigh costs, and keeps it in the user's cache;
+            ``None`` lets them guess from shapes alone.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...
         dtype: ``"auto"`` (the checkpoint's on a GPU, float32 on a CPU), a name or a torch dtype.
         options: Handed to transformers' ``from_pretrained``: ``device_map``, ``quantization_config``, ``revision``, ...
@@ -53,12 +58,16 @@ def load(
     proposer = _drafter(published if drafter == "auto" else drafter)
     target = load_target(model, device=device, dtype=dtype, **options)
     try:
-        return Engine(target, proposer, shape)
+        engine = Engine(target, proposer, shape)
     except ModelError as error:
         if drafter != "auto":
             raise
         logger.warning("drafting with %s instead of the published drafter: %s", FALLBACK_DRAFTER, error)
-        return Engine(target, _drafter(FALLBACK_DRAFTER), shape)
+        engine = Engine(target, _drafter(FALLBACK_DRAFTER), shape)
+    if shape.needs_costs:
+        measured = profiling.profile(engine) if profile == "auto" else profiling.estimated(engine)
+        shape.bind_costs(CostModel(measured.table), measured.curves)
+    return engine
 
 
 def generate(image: Pictures, question: str, **sampling: Unpack[SamplingOptions]) -> GenerationOutput:

@@ -1,4 +1,4 @@
-"""``python -m mmsmart generate | info | train``: results on stdout, all else on stderr, one line for each error."""
+"""``python -m mmsmart COMMAND``: results on stdout, all else on stderr, one line for each error."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from mmsmart import __version__
@@ -55,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--verbose", action="store_true", help="log what happens, on stderr")
     commands: Any = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_generate(commands)
+    _add_profile(commands)
     info = commands.add_parser("info", help="device, versions, and what can be chosen")
     info.add_argument("--json", action="store_true", help="print one JSON object")
     info.set_defaults(run=_info)
@@ -117,6 +119,52 @@ def _generate(arguments: argparse.Namespace) -> int:
         record = {"text": output.text, "token_ids": output.token_ids, "finish_reason": output.finish_reason}
         print(json.dumps(record | {"stats": output.stats.as_dict()}))
     return 0
+
+
+def _add_profile(commands: Any) -> None:
+    parser = commands.add_parser("profile", help="measure what drafting and verifying cost on this device")
+    add = parser.add_argument
+    add("--model", default=DEFAULT_MODEL, help=f"embedded name, folder or hub id ({DEFAULT_MODEL})")
+    add("--drafter", default="auto", help=f"auto, {', '.join(DRAFTERS)}")
+    add("--batch", default="1,2,4,8,16,32", metavar="N,N,...", help="batch sizes (1,2,4,8,16,32)")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
+    add("--dtype", default="auto", help="auto, float32, bfloat16, float16 or float64")
+    add("--threads", type=int, metavar="N", help="torch threads (torch's own choice)")
+    add("--plot", type=Path, metavar="FILE", help="draw measured points, table and fitted curves")
+    parser.set_defaults(run=_profile)
+
+
+def _profile(arguments: argparse.Namespace) -> int:
+    import torch
+
+    from mmsmart.api import load
+    from mmsmart.costs.plot import plot_profile
+    from mmsmart.profiling import profile, profile_path, settings_of
+    from mmsmart.targets.loading import quiet
+
+    sizes = arguments.batch.split(",")
+    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
+        raise InputError(f"--batch takes whole numbers from 1 on, separated by commas, got {arguments.batch!r}")
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    quiet(progress=arguments.model not in EMBEDDED_MODELS)
+    engine = load(
+        arguments.model, drafter=arguments.drafter, policy="none", device=arguments.device, dtype=arguments.dtype
+    )
+    measured = profile(engine, batches=tuple(sorted({int(size) for size in sizes})), refresh=True)
+    _print_grid("target forward, by nodes a row (root included)", measured.table.verify)
+    _print_grid("one depth of drafting, by nodes expanded a row (0: the round's opening)", measured.table.draft)
+    if arguments.plot:
+        plot_profile(measured, arguments.plot)
+    print(f"kept in {profile_path(settings_of(engine))}")
+    return 0
+
+
+def _print_grid(what: str, grid: Any) -> None:
+    print(f"milliseconds of a {what}, context {grid.contexts[0]}")
+    print("batch " + "".join(f"{n:>8}" for n in grid.sizes))
+    for batch in grid.batches:
+        print(f"{batch:>5} " + "".join(f"{ms:8.2f}" for ms in grid.curve(batch, grid.contexts[0])))
 
 
 def _info(arguments: argparse.Namespace) -> int:

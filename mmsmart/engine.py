@@ -123,9 +123,9 @@ class Engine:
         """
         if batch_size < 1:
             raise InputError(f"batch_size must be at least 1, got {batch_size}")
-        prompts = [self._prompt(request, index, len(requests)) for index, request in enumerate(requests)]
+        prompts = [self.prepare(request, index, len(requests)) for index, request in enumerate(requests)]
         for start in range(0, len(prompts), batch_size):
-            batch = self._prefill(prompts[start : start + batch_size], start)
+            batch = self.start(prompts[start : start + batch_size], start)
             while not batch.done:
                 self.step(batch)
         return [_output(prompt) for prompt in prompts]
@@ -136,10 +136,10 @@ class Engine:
         Raises:
             InputError: At the call, not at the first chunk.
         """
-        return self._stream(self._prompt(Request(image, question, _params(sampling))))
+        return self._stream(self.prepare(Request(image, question, _params(sampling))))
 
     def _stream(self, prompt: Prompt) -> Iterator[StreamChunk]:
-        batch = self._prefill([prompt])
+        batch = self.start([prompt])
         shown, sent = 0, 0
         while True:
             text, ids = prompt.sequence.text, prompt.sequence.token_ids
@@ -155,20 +155,25 @@ class Engine:
         with self._lock, torch.inference_mode():
             watch = Stopwatch(self.target.device)
             assert batch.draft is not None
-            tree = grow(self.policy, batch.draft, batch.roots, batch.context())
+            context = batch.context()
+            tree = grow(self.policy, batch.draft, batch.roots, context)
             draft_ms = watch.lap()
             output = batch.target.verify(tree, keep_hidden=self.drafter.needs_hidden_states)
             verify_ms = watch.lap()
             verification = accept(tree, batch.sampler.choose(output.logits, tree, batch.positions))
             taken = batch.commit(tree, verification, output, self.drafter.observes_top_k)
             accepted = np.minimum(verification.num_accepted, taken)
-            self.policy.record(RoundRecord(draft_ms, verify_ms, tree.num_nodes, verification.num_accepted))
+            self.policy.record(RoundRecord(draft_ms, verify_ms, tree, verification, context.context_lengths))
             drafted = tree.num_draft_tokens.tolist()
             batch.record(RoundStats(draft_ms, verify_ms, watch.lap(), tuple(drafted), tuple(accepted.tolist())))
             batch.drop_finished()
 
-    def _prompt(self, request: Request, index: int = 0, count: int = 1) -> Prompt:
-        """Checks and encodes a request."""
+    def prepare(self, request: Request, index: int = 0, count: int = 1) -> Prompt:
+        """Checks and encodes a request, without any model work; ``index`` of ``count`` is for the error's words.
+
+        Raises:
+            InputError: A picture, question or setting that cannot be used.
+        """
         watch = Stopwatch(self.target.device)
         try:
             with self._lock:
@@ -183,8 +188,8 @@ class Engine:
         stats = GenerationStats(prompt_tokens=inputs.length, prepare_ms=watch.lap())
         return Prompt(inputs, sampling, sequence, stats)
 
-    def _prefill(self, prompts: list[Prompt], first_number: int = 0) -> Batch:
-        """Vision, prefill and the first token of every answer."""
+    def start(self, prompts: list[Prompt], first_number: int = 0) -> Batch:
+        """Vision, prefill and the first token of every answer; `step` then runs a round at a time until ``done``."""
         with self._lock, torch.inference_mode():
             watch = Stopwatch(self.target.device)
             inputs = [p.inputs for p in prompts]

@@ -29,6 +29,17 @@ POLICIES: dict[str, str] = {
     "static": "mmsmart.policies.static:StaticTree",
     "likelihood": "mmsmart.policies.likelihood:Likelihood",
     "best-first": "mmsmart.policies.best_first:BestFirst",
+    "smart": "mmsmart.policies.smart:Smart",
+    "rate-optimal": "mmsmart.policies.rate_optimal:RateOptimal",
+}
+TASKS: dict[str, str] = {  # data sets of the evaluation
+    "vqav2": "mmsmart.eval.tasks.vqav2:VQAv2",
+    "chartqa": "mmsmart.eval.tasks.chartqa:ChartQA",
+    "textvqa": "mmsmart.eval.tasks.textvqa:TextVQA",
+    "ai2d": "mmsmart.eval.tasks.ai2d:AI2D",
+    "scienceqa": "mmsmart.eval.tasks.scienceqa:ScienceQA",
+    "hallusionbench": "mmsmart.eval.tasks.hallusionbench:HallusionBench",
+    "mmsmart-charts": "mmsmart.eval.tasks.mmsmart_charts:MmsmartCharts",
 }
 EMBEDDED_MODELS: dict[str, str] = {  # name -> folder under assets/models
     "tiny-llava": "tiny-llava",

@@ -14,6 +14,7 @@ LAYERS = (
     {"drafting", "sequence"},
     {"batch"},
     {"engine"},
+    {"profiling"},
     {"api"},
     {"training", "eval"},
     {"cli"},

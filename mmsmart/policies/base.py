@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from mmsmart.config import require_whole
-from mmsmart.tree import ABSENT, Bools, CandidatePool, Ints
+from mmsmart.costs.fit import SmartCurves
+from mmsmart.costs.online import CostModel
+from mmsmart.tree import ABSENT, Bools, CandidatePool, Ints, TreeBatch
+from mmsmart.verification import Verification
 
 
 @dataclass(frozen=True)
@@ -38,14 +42,20 @@ class RoundRecord:
 
     Attributes:
         draft_ms, verify_ms: Measured wall time.
-        num_nodes: N of the verified batch, root and padding included.
-        num_accepted: ``[B]``.
+        tree, verification: What was verified, and what came of it.
+        context_lengths: ``[B]`` committed tokens before the round, prompt included.
     """
 
     draft_ms: float
     verify_ms: float
-    num_nodes: int
-    num_accepted: Ints
+    tree: TreeBatch
+    verification: Verification
+    context_lengths: Ints
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        return len(self.context_lengths)
 
 
 class TreePolicy(ABC):
@@ -53,6 +63,11 @@ class TreePolicy(ABC):
 
     top_k: int = 1
     """Children wanted for each expanded node."""
+    needs_costs: ClassVar[bool] = False
+    """Whether `bind_costs` must be called before the first round."""
+
+    def bind_costs(self, costs: CostModel, curves: SmartCurves) -> None:  # noqa: B027 - most policies do not ask
+        """Takes the device's measured costs, and SMART's curves fitted to them."""
 
     @abstractmethod
     def frontier(self, pool: CandidatePool, context: RoundContext) -> Ints | None:

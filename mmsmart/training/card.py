@@ -2,8 +2,10 @@
 
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -11,7 +13,7 @@ import transformers
 from mmsmart.training.facts import MAX_ITEMS
 from mmsmart.training.presets import Preset
 from mmsmart.training.questions import CLAIMED_KINDS, KINDS, heldout_samples
-from mmsmart.training.score import Scores
+from mmsmart.training.score import KindScore, Scores
 from mmsmart.training.stage import RunFolder
 
 TEMPLATE = """---
@@ -28,8 +30,8 @@ Trained from scratch on synthetic pictures: it knows nothing about photographs, 
 different from its own.
 
 * {parameters:.1f} M parameters, {layers} text layers of width {width}, vision tower of {vision_layers} layers
-  on {side}x{side} pixels ({tokens} visual tokens), vocabulary {vocabulary}; bfloat16, {megabytes:.1f} MB.
-* Prompt: `<s>USER: <image>\\n{{question}} ASSISTANT:` (the chat template writes it). Context: {context} tokens.
+  on {seen}, vocabulary {vocabulary}; bfloat16, {megabytes:.1f} MB.
+* Prompt: `{prompt}` (the chat template writes it). Context: {context} tokens.
 * Licence: Apache-2.0. No picture, text or weight from anybody else went into it.
 
 ## How well it answers
@@ -40,7 +42,7 @@ kinds**.
 `python -m mmsmart train score --model {model_folder} --questions {questions}` gives this table:
 
 {table}
-
+{other_sizes}
 One example of each kind (about held-out pictures, with the right answers):
 
 {examples}
@@ -50,7 +52,7 @@ out where the answer does not need it. The wording of an answer is a function of
 
 ## How it was made
 
-`python -m mmsmart train target --family {family} --out {run_folder} --model {model_folder} --seed {seed}`
+`python -m mmsmart train target --family {family} --out {run_folder} --model {model_folder} --seed {seed}{warm_start}`
 
 Pictures and questions come from seeded generators (`mmsmart/training`); whether a picture is a training or a
 held-out picture is a function of its content, so no held-out picture was ever trained on. Stages, each
@@ -58,15 +60,13 @@ resumable with the same command and `--stage NAME`:
 
 {stages}
 
-On {machine}; `vision` then `regress` ran in one one-thread process beside `drill` then `main` in another,
-`joint` on both cores. The schedule follows the clock where the machine is slower than planned, so a rerun gives
+On {machine}; {processes} The schedule follows the clock where the machine is slower than planned, so a rerun gives
 a model as good, not the same bits. {note}
 
 ## Limits
 
 * Only pictures like its own: 3 to {max_items} bars, points or slices with printed values in steps of five, or 2
-  to {max_items} shapes. Everything is scaled to {side}x{side} pixels, so keep pictures near square. Other
-  pictures get fluent nonsense.
+  to {max_items} shapes. {scaling} Other pictures get fluent nonsense.
 * Only questions like its own, in English, one picture a question, no dialogue.
 * {unclaimed}
 """
@@ -74,10 +74,25 @@ a model as good, not the same bits. {note}
 STAGE_NOTES = {
     "vision": "vision tower alone, dense labels for each patch",
     "drill": "4-layer language model on oracle tokens, brief lookups only",
-    "main": "the same on all kinds, embeddings frozen",
+    "main": "4-layer language model on oracle tokens, all kinds, embeddings frozen",
     "regress": "vision tower and projector onto the oracle tokens",
     "joint": "plugged together, grown to full depth, vision tower frozen",
 }
+
+
+@dataclass(frozen=True)
+class CardNotes:
+    """What the card says of a family.
+
+    Attributes:
+        seen: Sizes of the pictures that the vision tower sees.
+        scaling: What becomes of pictures of other sizes.
+        processes: How the stages were spread over processes.
+    """
+
+    seen: str
+    scaling: str
+    processes: str
 
 
 @dataclass(frozen=True)
@@ -90,7 +105,9 @@ class RunFacts:
         preset: The recipe that was followed.
         seed: Seed of the training run.
         score_seed: Seed of the held-out questions.
+        notes: What the card says of the family.
         note: A remark on this run.
+        warm_start: Run from which the language model started, if any.
     """
 
     family: str
@@ -98,14 +115,25 @@ class RunFacts:
     preset: Preset
     seed: int
     score_seed: int
+    notes: CardNotes
     note: str = ""
+    warm_start: RunFolder | None = None
 
 
-def write_card(model_folder: Path, run: RunFacts, scores: Scores) -> None:
-    """Writes ``README.md`` beside the weights, with the held-out scores of the saved model."""
+def write_card(
+    model_folder: Path, run: RunFacts, scores: Scores, other_sizes: Mapping[tuple[int, int], KindScore] | None = None
+) -> None:
+    """Writes ``README.md`` beside the weights.
+
+    Args:
+        model_folder: Folder of the saved model.
+        run: How it was made.
+        scores: Its held-out scores.
+        other_sizes: Its score on the claimed kinds for pictures of other widths and heights.
+    """
     config = transformers.AutoConfig.from_pretrained(model_folder, local_files_only=True)
     weights = (model_folder / "model.safetensors").stat().st_size
-    text, vision = config.text_config, config.vision_config
+    text = config.text_config
     claimed = scores.claimed
     card = TEMPLATE.format(
         family=run.family,
@@ -113,9 +141,9 @@ def write_card(model_folder: Path, run: RunFacts, scores: Scores) -> None:
         parameters=weights / 2e6,
         layers=text.num_hidden_layers,
         width=text.hidden_size,
-        vision_layers=vision.num_hidden_layers,
-        side=vision.image_size,
-        tokens=config.image_seq_length,
+        vision_layers=config.vision_config.num_hidden_layers,
+        seen=run.notes.seen,
+        prompt=_prompt(model_folder),
         vocabulary=text.vocab_size,
         megabytes=weights / 1e6,
         context=text.max_position_embeddings,
@@ -127,15 +155,35 @@ def write_card(model_folder: Path, run: RunFacts, scores: Scores) -> None:
         model_folder=_relative(model_folder),
         run_folder=_relative(run.folder.path),
         table=scores.table(),
+        other_sizes=_other_sizes(other_sizes or {}),
         examples=_examples(),
         seed=run.seed,
+        warm_start=f" --warm-start {_relative(run.warm_start.path)}" if run.warm_start else "",
         stages=_stages(run.folder, run.preset),
         machine=_machine(),
+        processes=run.notes.processes,
+        scaling=run.notes.scaling,
         max_items=MAX_ITEMS,
         note=run.note,
         unclaimed=_unclaimed(),
     )
     (model_folder / "README.md").write_text(card)
+
+
+def _prompt(model_folder: Path) -> str:
+    """The chat template's prompt with its line breaks spelled out."""
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(model_folder, local_files_only=True)
+    content = [{"type": "image"}, {"type": "text", "text": "{question}"}]
+    messages = [{"role": "user", "content": content}]
+    prompt: str = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return prompt.replace("\n", "\\n")
+
+
+def _other_sizes(scores: Mapping[tuple[int, int], KindScore]) -> str:
+    if not scores:
+        return ""
+    parts = [f"{width}x{height}: {s.right} of {s.asked} ({s.share:.1%})" for (width, height), s in scores.items()]
+    return f"\nThe same questions about pictures of other sizes (`--size WIDTHxHEIGHT`): {', '.join(parts)}.\n"
 
 
 def _stages(folder: RunFolder, preset: Preset) -> str:

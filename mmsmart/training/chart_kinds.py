@@ -111,22 +111,25 @@ def addition(facts: Facts, rng: random.Random) -> Draft | None:
 
 
 def comparison(facts: Facts, rng: random.Random) -> Draft | None:
-    """Which of two items is larger?"""
+    """Which of two items is larger or smaller?"""
     first, second = _two(facts, rng)
+    word = rng.choice(("larger", "larger", "smaller"))
+    asked = rng.choice(("Which is {}, {} or {}?", "What is {}, {} or {}?")).format(word, first.word, second.word)
+    picked = min(first, second, key=lambda item: item.value if word == "smaller" else -item.value)
     taken = f"Take {_fact(first)} and {_fact(second)}."
-    larger = f"The larger one is {_fact(_larger(first, second))}."
-    if rng.random() < 0.4:
-        asked = rng.choice(("Which is larger, {} or {}?", "What is larger, {} or {}?", "Compare {} and {}."))
-        return Draft(asked.format(first.word, second.word), larger, taken, listing=False)
-    word = rng.choice(("larger", "smaller"))
-    yes = (first.value > second.value) == (word == "larger")
+    return Draft(asked, f"The {word} one is {_fact(picked)}.", taken, listing=False)
+
+
+def larger(facts: Facts, rng: random.Random) -> Draft | None:
+    """Is one item larger or smaller than another, yes or no?"""
+    first, second = _two(facts, rng)
+    word = rng.choice(("larger", "larger", "smaller"))
+    low, high = (second, first) if word == "larger" else (first, second)
+    yes = high.value > low.value
+    tested = f"Take {_fact(low)}. Above {low.value}: {_fact(high)} {'yes' if yes else 'no'}."
     start, verb = ("Yes", "is") if yes else ("No", "is not")
     final = f"{start}, {first.word} {verb} {word} than {second.word}."
-    return Draft(f"Is {first.word} {word} than {second.word}?", final, f"{taken} {larger}", listing=False)
-
-
-def _larger(first: Item, second: Item) -> Item:
-    return first if first.value > second.value else second
+    return Draft(f"Is {first.word} {word} than {second.word}?", final, tested, listing=False)
 
 
 def _extreme(facts: Facts, rng: random.Random, words: Sequence[str], pick: Item) -> Draft:
@@ -214,7 +217,7 @@ def trend(facts: Facts, rng: random.Random) -> Draft | None:
     asked = rng.choice(("Does the line go up or down?", "What is the trend?", "Does the line rise or fall?"))
     direction = "up" if last.value > first.value else "down"
     ends = f"It starts with {_fact(first)} and ends with {_fact(last)}."
-    larger = f"The larger one is {_fact(_larger(first, last))}."
+    larger = f"The larger one is {_fact(max(first, last, key=lambda item: item.value))}."
     return Draft(asked, f"The line goes {direction}.", f"{ends} {larger}", listing=False)
 
 

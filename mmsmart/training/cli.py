@@ -23,6 +23,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     target.add_argument("--minutes", type=float, help="cap on the minutes of the stage given by --stage")
     target.add_argument("--steps", type=int, help="steps of the stage given by --stage")
     target.add_argument("--seed", type=int, default=0, help="seed of weights, pictures and questions (default: 0)")
+    target.add_argument("--warm-start", type=Path, metavar="RUN", help="start from the language model of another run")
     target.add_argument("--threads", type=int, help="threads that torch may use (default: torch's own)")
     target.add_argument("--questions", type=int, default=300, help="held-out questions for the card (default: 300)")
     target.add_argument("--note", default="", help="a remark on this run for the card")
@@ -32,6 +33,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     score.add_argument("--model", type=Path, required=True, help="folder of the saved model")
     score.add_argument("--questions", type=int, default=300, help="questions of the claimed kinds (default: 300)")
     score.add_argument("--seed", type=int, default=0, help="seed of the held-out questions (default: 0)")
+    score.add_argument("--size", default="128x128", help="width x height of the pictures in pixels (default: 128x128)")
     score.add_argument("--threads", type=int, help="threads that torch may use (default: torch's own)")
     score.add_argument("--errors", action="store_true", help="also print every wrong answer")
     score.set_defaults(run=run_score)
@@ -52,24 +54,27 @@ def run_target(arguments: argparse.Namespace) -> int:
     from mmsmart.training.pipeline import Pipeline
     from mmsmart.training.presets import PRESETS
     from mmsmart.training.stage import RunFolder
-    from mmsmart.training.tokenizer import build_tokenizer
 
     _set_threads(arguments.threads)
+    family = get_family(arguments.family)
     preset = PRESETS[arguments.preset]
+    if arguments.preset == "full":
+        preset = preset.with_stages(family.full_stages)
     if arguments.minutes or arguments.steps:
         if arguments.stage not in preset.stages:
             raise InputError(f"--minutes and --steps need --stage, one of {', '.join(preset.stages)}")
         preset = preset.with_length(arguments.stage, arguments.minutes, arguments.steps)
     model_folder = arguments.model or arguments.out / "model"
     pipeline = Pipeline(
-        get_family(arguments.family),
+        family,
         preset,
-        build_tokenizer(),
+        family.build_tokenizer(),
         RunFolder(arguments.out),
         model_folder,
         arguments.seed,
         arguments.questions,
         arguments.note,
+        RunFolder(arguments.warm_start) if arguments.warm_start else None,
     )
     pipeline.run(arguments.stage)
     return 0
@@ -81,7 +86,8 @@ def run_score(arguments: argparse.Namespace) -> int:
     from mmsmart.training.score import score_target
 
     _set_threads(arguments.threads)
-    scores = score_target(load_target(arguments.model), arguments.questions, arguments.seed)
+    size = _parse_size(arguments.size)
+    scores = score_target(load_target(arguments.model), arguments.questions, arguments.seed, size)
     if arguments.errors:
         print("\n".join(scores.errors))
     print(scores.table())
@@ -95,6 +101,15 @@ def run_pictures(arguments: argparse.Namespace) -> int:
 
     write_pictures(load_target(arguments.model), arguments.out)
     return 0
+
+
+def _parse_size(text: str) -> tuple[int, int]:
+    from mmsmart.errors import InputError
+
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise InputError(f"--size must be WIDTHxHEIGHT in pixels, as 144x112, got {text!r}")
+    return int(width), int(height)
 
 
 def _set_threads(threads: int | None) -> None:

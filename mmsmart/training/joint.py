@@ -18,7 +18,8 @@ from mmsmart.training.language import (
 )
 from mmsmart.training.pictures import draw_varied, pixels
 from mmsmart.training.regress import PictureReader
-from mmsmart.training.rows import RowEncoder, Rows
+from mmsmart.training.rows import Rows, SizedEncoders
+from mmsmart.training.view import USUAL_SIZE
 from mmsmart.training.vision import normalize
 
 
@@ -36,17 +37,17 @@ class JointStage:
 
     Args:
         module: Both halves; the vision tower is frozen here.
-        encoder: Packs the rows.
+        encoders: Pack the rows.
         settings: What the rows hold.
         seed: Seed of pictures and questions.
     """
 
     name = "joint"
 
-    def __init__(self, module: WholeReader, encoder: RowEncoder, settings: RowSettings, seed: int) -> None:
+    def __init__(self, module: WholeReader, encoders: SizedEncoders, settings: RowSettings, seed: int) -> None:
         self.module: nn.Module = module
         self._model = module
-        self._encoder = encoder
+        self._encoders = encoders
         self._settings = settings
         self._seed = seed
         module.picture.tower.requires_grad_(False)
@@ -54,24 +55,25 @@ class JointStage:
     def loss(self, step: int) -> Tensor:
         """Loss of one batch of packed rows."""
         asked = ask_batch("train", f"joint/{self._seed}/{step}", self._settings, self._settings.batch)
-        rows = self._encoder.encode(asked, self._settings.length)
-        return row_loss(self._logits(rows, random.Random(f"train/joint/{self._seed}/{step}")), rows)
+        size = self._model.picture.view.pick_size(f"joint/{self._seed}/{step}")
+        rows = self._encoders(size).encode(asked, self._settings.length)
+        return row_loss(self._logits(rows, random.Random(f"train/joint/{self._seed}/{step}"), size), rows)
 
     def evaluate(self) -> dict[str, float]:
         """Share of last sentences whose every token is predicted right, given the ones before; by kind and "all"."""
         scores: list[tuple[str, bool]] = []
         for chunk in range(HELDOUT_ROWS // self._settings.batch):
             asked = ask_batch("heldout", f"joint/{chunk}", self._settings, self._settings.batch)
-            rows = self._encoder.encode(asked, self._settings.length)
+            rows = self._encoders().encode(asked, self._settings.length)
             scores += final_scores(self._logits(rows, random.Random(f"heldout/joint/{chunk}")), rows)
         return by_kind(scores)
 
-    def _logits(self, rows: Rows, rng: random.Random) -> Tensor:
-        visual = self._visual(rows.facts, rng)
-        return row_logits(self._model.language, self._model.language, self._encoder, rows, visual)
+    def _logits(self, rows: Rows, rng: random.Random, size: tuple[int, int] = USUAL_SIZE) -> Tensor:
+        visual = self._visual(rows.facts, rng, size)
+        return row_logits(self._model.language, self._model.language, self._encoders(size), rows, visual)
 
-    def _visual(self, facts: list[Facts], rng: random.Random) -> Tensor:
-        images = normalize(torch.from_numpy(pixels([draw_varied(each, rng) for each in facts])))
+    def _visual(self, facts: list[Facts], rng: random.Random, size: tuple[int, int]) -> Tensor:
+        images = normalize(torch.from_numpy(pixels([draw_varied(each, rng, size) for each in facts])))
         with torch.autocast("cpu", torch.bfloat16):
             tokens: Tensor = self._model.picture(images)
         return tokens.float()

@@ -4,17 +4,17 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlavaForConditionalGeneration
 
 from mmsmart.training.facts import Facts, Split, sample_facts
-from mmsmart.training.labels import patch_labels
 from mmsmart.training.oracle import OracleTokens, add_noise
 from mmsmart.training.questions import Sample, questions_about
-from mmsmart.training.rows import RowEncoder, Rows
+from mmsmart.training.rows import RowEncoder, Rows, SizedEncoders
+from mmsmart.training.view import USUAL_SIZE, View
 
 SCENE_SHARE = 0.4
 HELDOUT_ROWS = 64
@@ -42,7 +42,7 @@ class RowSettings:
 class LanguageReader(nn.Module):
     """The language half of a model: embeddings and layers, output head."""
 
-    def __init__(self, model: LlavaForConditionalGeneration) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.text = model.model.language_model
         self.head = model.lm_head
@@ -54,7 +54,7 @@ class LanguageReader(nn.Module):
         return weight
 
     def forward(self, embeddings: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
-        """Maps embeddings [B, T, H], mask [B, 1, T, T] and positions [B, T] to logits [B, T, V]."""
+        """Maps embeddings [B, T, H], mask [B, 1, T, T] and positions [B, T] or [A, B, T] to logits [B, T, V]."""
         output = self.text(inputs_embeds=embeddings, attention_mask=mask, position_ids=positions, use_cache=False)
         logits: Tensor = self.head(output.last_hidden_state)
         return logits
@@ -85,9 +85,10 @@ class LanguageStage:
     Args:
         name: Name of the stage.
         module: Language model and oracle.
-        encoder: Packs the rows.
+        encoders: Pack the rows.
         settings: What the rows hold.
         seed: Seed of the training questions.
+        view: How the family looks at pictures.
         frozen_embeddings: Whether embeddings and oracle stay as they are.
         compiled: Whether to compile the language model.
     """
@@ -96,16 +97,18 @@ class LanguageStage:
         self,
         name: str,
         module: OracleReader,
-        encoder: RowEncoder,
+        encoders: SizedEncoders,
         settings: RowSettings,
         seed: int,
+        view: View,
         frozen_embeddings: bool = False,
         compiled: bool = False,
     ) -> None:
         self.name = name
         self.module: nn.Module = module
         self._model = module
-        self._encoder = encoder
+        self._encoders = encoders
+        self._view = view
         self._settings = settings
         self._seed = seed
         self._forward = torch.compile(module.reader) if compiled else module.reader
@@ -116,24 +119,26 @@ class LanguageStage:
     def loss(self, step: int) -> Tensor:
         """Loss of one batch of packed rows."""
         asked = ask_batch("train", f"{self.name}/{self._seed}/{step}", self._settings, self._settings.batch)
-        rows = self._encoder.encode(asked, self._settings.length)
+        size = self._view.pick_size(f"{self.name}/{self._seed}/{step}")
+        encoder = self._encoders(size)
+        rows = encoder.encode(asked, self._settings.length)
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + step)
-        visual = add_noise(self._visual(rows.facts), self._settings.noise, generator)
-        return row_loss(row_logits(self._forward, self._model.reader, self._encoder, rows, visual), rows)
+        visual = add_noise(self._visual(rows.facts, size), self._settings.noise, generator)
+        return row_loss(row_logits(self._forward, self._model.reader, encoder, rows, visual), rows)
 
     def evaluate(self) -> dict[str, float]:
         """Share of last sentences whose every token is predicted right, given the ones before; by kind and "all"."""
         scores: list[tuple[str, bool]] = []
         for chunk in range(HELDOUT_ROWS // self._settings.batch):
             asked = ask_batch("heldout", f"{self.name}/{chunk}", self._settings, self._settings.batch)
-            rows = self._encoder.encode(asked, self._settings.length)
+            encoder = self._encoders()
+            rows = encoder.encode(asked, self._settings.length)
             visual = self._visual(rows.facts)
-            scores += final_scores(row_logits(self._forward, self._model.reader, self._encoder, rows, visual), rows)
+            scores += final_scores(row_logits(self._forward, self._model.reader, encoder, rows, visual), rows)
         return by_kind(scores)
 
-    def _visual(self, facts: list[Facts]) -> Tensor:
-        grid = round(self._model.oracle.places.num_embeddings**0.5)
-        tokens: Tensor = self._model.oracle(patch_labels(facts, grid), self._model.reader.table)
+    def _visual(self, facts: list[Facts], size: tuple[int, int] = USUAL_SIZE) -> Tensor:
+        tokens: Tensor = self._model.oracle(self._view.labels(facts, size), self._model.reader.table)
         return tokens
 
 

@@ -1,11 +1,12 @@
 """The family "llava": configuration, construction and growth of ``tiny-llava``."""
 
-import copy
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
     CLIPVisionConfig,
     LlamaConfig,
@@ -14,16 +15,19 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from mmsmart.training.card import CardNotes
+from mmsmart.training.growth import grow
+from mmsmart.training.rows import PromptForm
 from mmsmart.training.saving import save_target
-from mmsmart.training.tokenizer import IMAGE, MAX_LENGTH, VOCABULARY_SIZE
+from mmsmart.training.stage import StageSettings
+from mmsmart.training.tokenizer import IMAGE, MAX_LENGTH, VOCABULARY_SIZE, build_tokenizer
+from mmsmart.training.view import View
 
 SIDE = 128
 PATCH = 16
 GRID = SIDE // PATCH
 VISION_WIDTH = 192
 TEXT_WIDTH = 256
-LAYERS = "model.language_model.layers."
-SILENCED = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, text_layers: int, seed: int) -> LlavaForConditionalGeneration:
@@ -88,50 +92,47 @@ def _text_config(layers: int, ids: dict[str, Any]) -> LlamaConfig:
     )
 
 
-def grow(model: LlavaForConditionalGeneration, text_layers: int) -> LlavaForConditionalGeneration:
-    """Returns a deeper copy that computes exactly the same function.
-
-    Each new layer is a copy of the layer below it whose ``o_proj`` and ``down_proj`` are zero, so it adds nothing to
-    the residual stream until it is trained.
-    """
-    config: Any = copy.deepcopy(model.config)
-    shallow = config.text_config.num_hidden_layers
-    config.text_config.num_hidden_layers = text_layers
-    deep = LlavaForConditionalGeneration(config)
-    sources = [index * shallow // text_layers for index in range(text_layers)]
-    old = model.state_dict()
-    deep.load_state_dict({name: _grown_weight(name, old, sources) for name in deep.state_dict()})
-    return deep
-
-
-def _grown_weight(name: str, old: dict[str, Tensor], sources: list[int]) -> Tensor:
-    """Weight of the deeper model; ``sources`` says which old layer each new layer comes from."""
-    if not name.startswith(LAYERS):
-        return old[name]
-    index, rest = name[len(LAYERS) :].split(".", 1)
-    layer = int(index)
-    weight = old[f"{LAYERS}{sources[layer]}.{rest}"]
-    is_new = layer > 0 and sources[layer - 1] == sources[layer]
-    return torch.zeros_like(weight) if is_new and rest in SILENCED else weight
-
-
 class LlavaFamily:
     """What the pipeline needs to know of the family."""
 
     name = "llava"
-    grid = GRID
-    vision_width = VISION_WIDTH
+    feature_width = VISION_WIDTH
     text_width = TEXT_WIDTH
     shallow_layers = 4
     deep_layers = 10
+    view = View()
+    form = PromptForm()
+    card_notes = CardNotes(
+        seen=f"{SIDE}x{SIDE} pixels ({GRID * GRID} visual tokens)",
+        scaling=f"Everything is scaled to {SIDE}x{SIDE} pixels, so keep pictures near square.",
+        processes="`vision` then `regress` ran in one one-thread process beside `drill` then `main` in another,\n"
+        "`joint` on both cores.",
+    )
+    full_stages: Mapping[str, StageSettings] = MappingProxyType({})
+    rotary_pairs = tuple(range(16))
+
+    def build_tokenizer(self) -> PreTrainedTokenizerFast:
+        """Builds the tokenizer."""
+        return build_tokenizer()
 
     def build(self, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlavaForConditionalGeneration:
         """Builds the shallow, randomly initialised model."""
         return build_model(tokenizer, self.shallow_layers, seed)
 
+    def tower(self, model: LlavaForConditionalGeneration) -> nn.Module:
+        """The vision tower."""
+        tower: nn.Module = model.model.vision_tower
+        return tower
+
+    def projector(self, model: LlavaForConditionalGeneration) -> nn.Module:
+        """What maps the tower's features to visual tokens."""
+        projector: nn.Module = model.model.multi_modal_projector
+        return projector
+
     def grow(self, model: LlavaForConditionalGeneration) -> LlavaForConditionalGeneration:
         """Grows the model to its final depth."""
-        return grow(model, self.deep_layers)
+        deep: LlavaForConditionalGeneration = grow(model, self.deep_layers)
+        return deep
 
     def save(self, model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
         """Writes the model as a folder that transformers loads."""

@@ -15,11 +15,12 @@ class OracleTokens(nn.Module):
     """Maps patch labels to oracle tokens."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, patches: int, width: int) -> None:
+        """Makes random rows; with no ``patches``, tokens do not depend on their place."""
         super().__init__()
         self.own_rows = nn.ModuleDict(
             {a.name: nn.Embedding(len(a.classes) + 1, width) for a in ATTRIBUTES if not a.is_token}
         )
-        self.places = nn.Embedding(patches, width)
+        self.places = nn.Embedding(patches, width) if patches else None
         for module in self.modules():
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, std=width**-0.5)
@@ -38,7 +39,9 @@ class OracleTokens(nn.Module):
         Returns:
             float [B, P, H].
         """
-        tokens = self.places.weight.expand(labels.shape[0], -1, -1)
+        tokens = table.new_zeros(*labels.shape[:2], table.shape[1])
+        if self.places is not None:
+            tokens = self.places.weight.expand(labels.shape[0], -1, -1)
         for i, attribute in enumerate(ATTRIBUTES):
             tokens = tokens + nn.functional.embedding(labels[..., i], self.rows(attribute, table))
         return tokens

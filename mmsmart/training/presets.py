@@ -1,5 +1,6 @@
 """How long each stage trains: the full recipe, and a smoke run of seconds that shows that everything fits."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mmsmart.training.language import RowSettings
@@ -13,11 +14,15 @@ class Preset:
     stages: dict[str, StageSettings]
     rows: dict[str, RowSettings]
 
+    def with_stages(self, stages: Mapping[str, StageSettings]) -> "Preset":
+        """Returns the preset with the settings of some stages replaced."""
+        return replace(self, stages={**self.stages, **stages})
+
     def with_length(self, stage: str, minutes: float | None, steps: int | None) -> "Preset":
         """Returns the preset with one stage's length changed."""
         settings = self.stages[stage]
         settings = replace(settings, minutes=minutes or settings.minutes, steps=steps or settings.steps)
-        return replace(self, stages={**self.stages, stage: settings})
+        return self.with_stages({stage: settings})
 
 
 PRESETS: dict[str, Preset] = {
@@ -25,9 +30,9 @@ PRESETS: dict[str, Preset] = {
         {
             "vision": StageSettings(steps=1600, batch=32, learning_rate=2e-3, minutes=16, compiled=True),
             "drill": StageSettings(steps=700, batch=8, learning_rate=2.5e-3, minutes=10, evaluate_every=50),
-            "main": StageSettings(steps=2400, batch=8, learning_rate=2e-3, minutes=37),
+            "main": StageSettings(steps=4000, batch=8, learning_rate=2e-3, minutes=53),
             "regress": StageSettings(steps=1200, batch=32, learning_rate=1e-3, minutes=12, compiled=True),
-            "joint": StageSettings(steps=2400, batch=8, learning_rate=5e-4, minutes=36),
+            "joint": StageSettings(steps=2400, batch=8, learning_rate=6e-4, minutes=24),
         },
         {
             "drill": RowSettings(batch=8, length=256, questions=10, lookup_only=True),

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from mmsmart.training.facts import Facts
-from mmsmart.training.labels import ATTRIBUTES, patch_labels
+from mmsmart.training.labels import ATTRIBUTES
 from mmsmart.training.oracle import OracleTokens
-from mmsmart.training.vision import EMPTY_WEIGHT, HELDOUT_PICTURES, draw_batch
+from mmsmart.training.view import View
+from mmsmart.training.vision import EMPTY_WEIGHT, HELDOUT_PICTURES, compile_for_usual_size, draw_batch
 
 SHOWN = tuple(i for i, attribute in enumerate(ATTRIBUTES) if attribute.name in ("topic", "index"))
 
@@ -14,14 +15,15 @@ SHOWN = tuple(i for i, attribute in enumerate(ATTRIBUTES) if attribute.name in (
 class PictureReader(nn.Module):
     """Vision tower and projector: from images to the tokens that stand for the picture."""
 
-    def __init__(self, tower: nn.Module, projector: nn.Module) -> None:
+    def __init__(self, tower: nn.Module, projector: nn.Module, view: View | None = None) -> None:
         super().__init__()
+        self.view = view or View()
         self.tower = tower
         self.projector = projector
 
     def forward(self, images: Tensor) -> Tensor:
-        """Maps normalised images [B, 3, side, side] to visual tokens [B, P, H]."""
-        tokens: Tensor = self.projector(self.tower(pixel_values=images).last_hidden_state[:, 1:])
+        """Maps normalised images [B, 3, height, width] to visual tokens [B, P, H]."""
+        tokens: Tensor = self.projector(self.view.features(self.tower, images))
         return tokens
 
 
@@ -47,14 +49,16 @@ class RegressStage:
         self._table = table.detach()
         self._batch = batch
         self._seed = seed
-        self._forward = torch.compile(reader) if compiled else reader
+        self._view = reader.view
+        self._forward = compile_for_usual_size(reader) if compiled else reader
         self._heldout: tuple[list[Facts], Tensor] | None = None
         self._rescale(reader)
 
     def loss(self, step: int) -> Tensor:
         """Weighted squared error of one batch, relative to the targets' mean square."""
-        facts, images = draw_batch("train", f"regress/{self._seed}/{step}", self._batch)
-        labels = patch_labels(facts)
+        size = self._view.pick_size(f"regress/{self._seed}/{step}")
+        facts, images = draw_batch("train", f"regress/{self._seed}/{step}", self._batch, size)
+        labels = self._view.labels(facts, size)
         target = self._oracle(labels, self._table)
         with torch.autocast("cpu", torch.bfloat16):
             tokens = self._forward(images)
@@ -70,7 +74,7 @@ class RegressStage:
         facts, images = self._heldout
         with torch.autocast("cpu", torch.bfloat16):
             tokens = torch.cat([self._forward(chunk) for chunk in images.split(self._batch)]).float()
-        labels = patch_labels(facts)
+        labels = self._view.labels(facts)
         target = self._oracle(labels, self._table)
         scores = {}
         for i, attribute in enumerate(ATTRIBUTES):
@@ -78,6 +82,8 @@ class RegressStage:
             residual = tokens - target + nn.functional.embedding(labels[..., i], rows)
             nearest = (residual @ rows.T - 0.5 * rows.square().sum(-1)).argmax(-1)
             shown = labels[..., i] > 0
+            if not shown.any():
+                continue
             scores[attribute.name] = (nearest == labels[..., i])[shown].float().mean().item()
         return {**scores, "all": min(scores.values())}
 
@@ -85,7 +91,7 @@ class RegressStage:
     def _rescale(self, reader: PictureReader) -> None:
         """Scales the projector's last layer so that its output has the root mean square of the targets."""
         facts, images = draw_batch("train", "rescale", 8)
-        target_rms = self._oracle(patch_labels(facts), self._table).square().mean().sqrt()
+        target_rms = self._oracle(self._view.labels(facts), self._table).square().mean().sqrt()
         factor = target_rms / reader(images).square().mean().sqrt()
         last = [module for module in reader.projector.modules() if isinstance(module, nn.Linear)][-1]
         for parameter in last.parameters():

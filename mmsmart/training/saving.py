@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import (
     AutoImageProcessor,
+    AutoModelForImageTextToText,
     AutoTokenizer,
     CLIPImageProcessorPil,
     GenerationConfig,
@@ -25,7 +26,7 @@ MAX_WEIGHT_BYTES = 24_000_000
 class LoadedTarget:
     """A saved target, its weights in float32, with what makes its prompts."""
 
-    model: LlavaForConditionalGeneration
+    model: Any
     tokenizer: PreTrainedTokenizerFast
     image_processor: Any
 
@@ -47,7 +48,25 @@ def build_image_processor(side: int) -> CLIPImageProcessorPil:
 
 
 def save_target(model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Writes weights (bfloat16), configurations, tokenizer and processors.
+    """Writes a LLaVA target: weights (bfloat16), configurations, tokenizer and processors.
+
+    Raises:
+        ModelError: If the weights' file is larger than the package can carry.
+    """
+    vision: Any = model.config.vision_config
+    save_parts(model, tokenizer, build_image_processor(vision.image_size), folder)
+    processor = {
+        "processor_class": "LlavaProcessor",
+        "image_token": IMAGE,
+        "patch_size": vision.patch_size,
+        "vision_feature_select_strategy": model.config.vision_feature_select_strategy,
+        "num_additional_image_tokens": 1,
+    }
+    (folder / "processor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
+
+
+def save_parts(model: Any, tokenizer: PreTrainedTokenizerFast, image_processor: Any, folder: Path) -> None:
+    """Writes what every family has: weights (bfloat16), configurations, tokenizer and image processor.
 
     Raises:
         ModelError: If the weights' file is larger than the package can carry.
@@ -60,20 +79,9 @@ def save_target(model: LlavaForConditionalGeneration, tokenizer: PreTrainedToken
         do_sample=False,
         max_new_tokens=96,
     )
-    weights: Any = model
-    weights.to(torch.bfloat16).save_pretrained(folder)
+    model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    vision: Any = model.config.vision_config
-    image_processor = build_image_processor(vision.image_size)
     image_processor.save_pretrained(folder)
-    processor = {
-        "processor_class": "LlavaProcessor",
-        "image_token": IMAGE,
-        "patch_size": vision.patch_size,
-        "vision_feature_select_strategy": model.config.vision_feature_select_strategy,
-        "num_additional_image_tokens": 1,
-    }
-    (folder / "processor_config.json").write_text(json.dumps(processor, indent=2) + "\n")
     (folder / "model.safetensors").chmod(0o644)
     size = (folder / "model.safetensors").stat().st_size
     if size >= MAX_WEIGHT_BYTES:
@@ -88,6 +96,6 @@ def load_target(folder: Path) -> LoadedTarget:
     """
     if not (folder / "config.json").exists():
         raise ModelError(f"{folder} has no config.json; make a model there with `python -m mmsmart train target`")
-    model = LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    model: Any = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     return LoadedTarget(model.eval(), tokenizer, AutoImageProcessor.from_pretrained(folder, local_files_only=True))

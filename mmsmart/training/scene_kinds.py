@@ -64,7 +64,7 @@ def _placed(facts: Facts) -> str:
 def shape_place(facts: Facts, rng: random.Random) -> Draft | None:
     """Where is a shape?"""
     item = rng.choice(facts.items)
-    final = f"The {_name(item)} is at the {_place(item)}."
+    final = f"The place is {_name(item)} {_place(item)}."
     return Draft(f"Where is the {_name(item)}?", final, _placed(facts), listing=False)
 
 
@@ -73,7 +73,7 @@ def place_shape(facts: Facts, rng: random.Random) -> Draft | None:
     item = rng.choice(facts.items)
     asked = rng.choice((f"What is at the {_place(item)}?", f"Which shape is at the {_place(item)}?"))
     working = f"It shows {', '.join(f'{_place(each)} {_name(each)}' for each in facts.items)}."
-    return Draft(asked, f"At the {_place(item)} is {_a(_name(item))}.", working, listing=False)
+    return Draft(asked, f"The shape is {_place(item)} {_name(item)}.", working, listing=False)
 
 
 def shape_count(facts: Facts, rng: random.Random) -> Draft | None:

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from mmsmart.training.pictures import draw_picture
 from mmsmart.training.questions import CLAIMED_KINDS, KINDS, Sample, final_answer_correct, heldout_samples
 from mmsmart.training.saving import LoadedTarget
-from mmsmart.training.tokenizer import IMAGE
+from mmsmart.training.view import USUAL_SIZE
 
 BATCH = 16
 MAX_NEW_TOKENS = 128
@@ -53,19 +53,20 @@ class Scores:
         return "\n".join(lines)
 
 
-def score_target(target: LoadedTarget, questions: int, seed: int = 0) -> Scores:
+def score_target(target: LoadedTarget, questions: int, seed: int = 0, size: tuple[int, int] = USUAL_SIZE) -> Scores:
     """Asks held-out questions.
 
     Args:
         target: A saved target as users load it.
         questions: How many questions of the claimed kinds, in turn; each other kind gets ten.
         seed: Seed of the held-out questions.
+        size: Width and height of the pictures in pixels.
     """
     others = [kind for kind in KINDS if kind not in CLAIMED_KINDS]
     samples = heldout_samples(questions, seed, CLAIMED_KINDS)
     if others:
         samples += heldout_samples(10 * len(others), seed, others)
-    predictions = answer_samples(target, samples)
+    predictions = answer_samples(target, samples, size=size)
     scores = []
     for kind in KINDS:
         pairs = [pair for pair in zip(predictions, samples, strict=True) if pair[1].kind == kind]
@@ -79,7 +80,9 @@ def score_target(target: LoadedTarget, questions: int, seed: int = 0) -> Scores:
     return Scores(tuple(scores), tuple(errors))
 
 
-def answer_samples(target: LoadedTarget, samples: Sequence[Sample], batch: int = BATCH) -> list[str]:
+def answer_samples(
+    target: LoadedTarget, samples: Sequence[Sample], batch: int = BATCH, size: tuple[int, int] = USUAL_SIZE
+) -> list[str]:
     """Answers questions greedily, in batches padded on the left.
 
     Returns:
@@ -88,32 +91,47 @@ def answer_samples(target: LoadedTarget, samples: Sequence[Sample], batch: int =
     answers: list[str] = []
     for start in tqdm(range(0, len(samples), batch), desc="score", mininterval=2.0):
         chunk = samples[start : start + batch]
-        pictures = [draw_picture(sample.facts) for sample in chunk]
+        pictures = [draw_picture(sample.facts, max(size)) for sample in chunk]
+        if size[0] != size[1]:
+            pictures = [picture.resize(size, Image.Resampling.BICUBIC) for picture in pictures]
         answers += answer_pictures(target, pictures, [sample.question for sample in chunk])
     return answers
 
 
-def prompt_of(target: LoadedTarget, question: str) -> str:
+def prompt_of(target: LoadedTarget, question: str, image_tokens: int) -> str:
     """The prompt of one question about one picture, its image token repeated for every visual token."""
     content = [{"type": "image"}, {"type": "text", "text": question}]
     messages: Any = [{"role": "user", "content": content}]
     prompt: Any = target.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    return str(prompt).replace(IMAGE, IMAGE * target.model.config.image_seq_length)
+    image: Any = target.tokenizer.convert_ids_to_tokens(target.model.config.image_token_id)
+    return str(prompt).replace(image, image * image_tokens)
 
 
 @torch.no_grad()
 def answer_pictures(target: LoadedTarget, pictures: Sequence[Image.Image], questions: Sequence[str]) -> list[str]:
     """Answers one batch of questions, one picture each."""
-    prompts = [prompt_of(target, question) for question in questions]
+    images = target.image_processor(images=list(pictures), return_tensors="pt")
+    counts = _image_tokens(target, images, len(pictures))
+    prompts = [prompt_of(target, question, count) for question, count in zip(questions, counts, strict=True)]
     inputs = target.tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left", add_special_tokens=False)
-    pixel_values = target.image_processor(images=list(pictures), return_tensors="pt").pixel_values
+    if "image_grid_thw" in images:
+        images["mm_token_type_ids"] = (inputs.input_ids == target.model.config.image_token_id).int()
     output = target.model.generate(
         input_ids=inputs.input_ids,
         attention_mask=inputs.attention_mask,
-        pixel_values=pixel_values,
+        **images,
         do_sample=False,
         max_new_tokens=MAX_NEW_TOKENS,
     )
     new_tokens = output[:, inputs.input_ids.shape[1] :]
     answers: list[str] = target.tokenizer.batch_decode(new_tokens, skip_special_tokens=True)
     return [answer.strip() for answer in answers]
+
+
+def _image_tokens(target: LoadedTarget, images: Any, pictures: int) -> list[int]:
+    """Visual tokens of each picture."""
+    if "image_grid_thw" not in images:
+        return [target.model.config.image_seq_length] * pictures
+    patches_a_token = target.model.config.vision_config.spatial_merge_size**2
+    counts: list[int] = (images["image_grid_thw"].prod(-1) // patches_a_token).tolist()
+    return counts

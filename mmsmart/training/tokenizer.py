@@ -4,7 +4,8 @@ The vocabulary is built, not learned: specials, the 256 bytes, then the words wi
 ``ignore_merges`` a piece of text that is a word in the vocabulary is that token at once, so no merge table is needed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -60,36 +61,50 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Builds the tokenizer; the same code always gives the same ids."""
+    """Builds the tokenizer of the family "llava"; the same code always gives the same ids."""
+    names: dict[str, Any] = {"pad_token": PAD, "bos_token": BOS, "eos_token": EOS, "unk_token": UNKNOWN}
+    names["extra_special_tokens"] = {"image_token": IMAGE}
+    return assemble_tokenizer([*SPECIALS], words(), CHAT_TEMPLATE, **names)
+
+
+def assemble_tokenizer(
+    specials: list[str], pieces: Iterable[str], template: str, later_specials: Sequence[str] = (), **names: Any
+) -> PreTrainedTokenizerFast:
+    """Makes a tokenizer of special tokens, the 256 bytes, words, and more special tokens, in this order of ids.
+
+    Args:
+        specials: Special tokens with the first ids.
+        pieces: Words as the pre-tokenizer cuts them.
+        template: Chat template.
+        later_specials: Special tokens with the last ids.
+        names: Which special token is ``pad_token``, ``eos_token`` and so on.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokens = list(dict.fromkeys([*SPECIALS, *alphabet, *_words()]))
+    tokens = list(dict.fromkeys([*specials, *alphabet, *pieces, *later_specials]))
     if len(tokens) > VOCABULARY_SIZE:
         raise AssertionError(f"{len(tokens)} tokens do not fit the vocabulary of {VOCABULARY_SIZE}")
     model = models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=[], ignore_merges=True)
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIALS])
+    all_specials = (*specials, *later_specials)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in all_specials])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        pad_token=PAD,
-        bos_token=BOS,
-        eos_token=EOS,
-        unk_token=UNKNOWN,
-        extra_special_tokens={"image_token": IMAGE},
         model_max_length=MAX_LENGTH,
         clean_up_tokenization_spaces=False,
         padding_side="left",
+        **names,
     )
-    fast.chat_template = CHAT_TEMPLATE
+    fast.chat_template = template
     return fast
 
 
-def _words() -> Iterator[str]:
+def words() -> Iterator[str]:
     """Pieces of the synthetic language as the pre-tokenizer cuts them, in a fixed order: append, never insert."""
     numbers = [str(n) for n in (*range(1, 10), *range(10, LARGEST_TOTAL + 1, 5))]
     for word in (*WORDS, *MONTHS, *TOPICS, *COLORS, *SHAPES, *SIZES, *numbers, *map(str.lower, (*MONTHS, *TOPICS))):
         yield SPACE + word
-    for starters, words in ((STARTERS, INNER_WORDS), (LATER_STARTERS, LATER_WORDS)):
+    for starters, inner in ((STARTERS, INNER_WORDS), (LATER_STARTERS, LATER_WORDS)):
         yield from starters.split()
-        yield from (SPACE + word for word in words.split())
+        yield from (SPACE + word for word in inner.split())

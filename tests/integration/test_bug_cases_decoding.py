@@ -256,8 +256,8 @@ def test_g08_every_rejected_draft_leaves_the_cache(family, folder, policy):
     row = first_row(family)
     wanted = support.expected(folder, row, 30)
     engine = support.load(folder, policy, ScriptedDrafter([wanted], right=False))
-    prompt = engine._prompt(row.request(max_new_tokens=30))
-    batch = engine._prefill([prompt])
+    prompt = engine.prepare(row.request(max_new_tokens=30))
+    batch = engine.start([prompt])
     for done in range(1, 21):
         engine.step(batch)
         committed = prompt.inputs.length + len(prompt.sequence.token_ids)

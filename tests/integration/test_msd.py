@@ -84,8 +84,8 @@ def test_a_session_after_many_rounds_equals_a_fresh_one(target: Target) -> None:
     drafter = MSDDrafter("").with_head(random_head(target), target.head)
     engine = Engine(target, drafter, Sometimes())
     sampling = [SamplingParams(max_new_tokens=n, temperature=3.0, seed=n) for n in (30, 12, 30)]
-    prompts = [engine._prompt(Request(*r, s)) for r, s in zip(REQUESTS, sampling, strict=True)]
-    batch: Batch = engine._prefill(prompts)
+    prompts = [engine.prepare(Request(*r, s)) for r, s in zip(REQUESTS, sampling, strict=True)]
+    batch: Batch = engine.start(prompts)
     accepted = 0
     for _ in range(16):
         engine.step(batch)

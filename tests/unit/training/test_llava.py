@@ -62,7 +62,7 @@ def test_packed_rows_equal_single_questions(tokenizer: PreTrainedTokenizerFast) 
     model = build_model(tokenizer, 2, seed=1).double().eval()
     facts = sample_facts(random.Random(2), "train")
     samples = questions_about(facts, 3, random.Random(3))
-    encoder = RowEncoder(tokenizer, 64, 0.3)
+    encoder = RowEncoder(tokenizer, (8, 8), 0.3)
     reader = LanguageReader(model)
     visual = torch.randn(1, 64, 256, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     with torch.autocast("cpu", enabled=False):
@@ -86,7 +86,7 @@ def test_row_logits_have_one_row_a_token(tokenizer: PreTrainedTokenizerFast) -> 
 
     model = build_model(tokenizer, 1, seed=1).eval()
     facts = sample_facts(random.Random(2), "train")
-    encoder = RowEncoder(tokenizer, 64, 0.3)
+    encoder = RowEncoder(tokenizer, (8, 8), 0.3)
     rows = encoder.encode([questions_about(facts, 2, random.Random(3))], 192)
     reader = LanguageReader(model)
     logits = row_logits(reader, reader, encoder, rows, torch.zeros(1, 64, 256))
@@ -97,7 +97,7 @@ def test_saved_folder_loads_and_answers(tokenizer: PreTrainedTokenizerFast, tmp_
     save_target(build_model(tokenizer, 1, seed=1), tokenizer, tmp_path)
     target = load_target(tmp_path)
     assert next(target.model.parameters()).dtype == torch.float32
-    assert "Hi ASSISTANT:" in prompt_of(target, "Hi")
+    assert "Hi ASSISTANT:" in prompt_of(target, "Hi", 64)
     wide = target.image_processor(images=[Image.new("RGB", (300, 90))], return_tensors="pt").pixel_values
     assert wide.shape == (1, 3, 128, 128)
     facts = heldout_samples(1)[0].facts

@@ -81,13 +81,32 @@ def test_largest_smallest_total_count() -> None:
 
 
 def test_comparison_agrees_with_values() -> None:
-    for sample in _of("comparison"):
+    for sample in _of("larger"):
         found = re.search(r"(\w+), (\w+) is (?:not )?(larger|smaller) than (\w+)\.", sample.final_answer)
-        if found:
-            values = {item.word: item.value for item in sample.facts.items}
-            first, second = values[found[2]], values[found[4]]
-            truth = first > second if found[3] == "larger" else first < second
-            assert (found[1] == "Yes") == truth
+        assert found is not None
+        values = {item.word: item.value for item in sample.facts.items}
+        first, second = values[found[2]], values[found[4]]
+        truth = first > second if found[3] == "larger" else first < second
+        assert (found[1] == "Yes") == truth
+    for sample in _of("comparison"):
+        found = re.search(r"Take \w+ (\d+) and \w+ (\d+)\. The (larger|smaller) one is \w+ (\d+)", sample.answer)
+        assert found is not None
+        both = int(found[1]), int(found[2])
+        assert int(found[4]) == (max(both) if found[3] == "larger" else min(both))
+
+
+def test_trend_agrees_with_the_ends() -> None:
+    for sample in _of("trend"):
+        items = sample.facts.items
+        assert sample.final_answer == f"The line goes {'up' if items[-1].value > items[0].value else 'down'}."
+
+
+def test_above_tests_every_item() -> None:
+    for sample in _of("above"):
+        threshold = int(sample.final_answer.removeprefix("Above ").split(":")[0])
+        verdicts = re.findall(r"(\d+) (yes|no)", sample.final_answer)
+        assert [(int(value) > threshold) == (verdict == "yes") for value, verdict in verdicts].count(False) == 0
+        assert len(verdicts) == len(sample.facts.items)
 
 
 def test_side_and_existence_agree_with_the_scene() -> None:

@@ -1,0 +1,63 @@
+"""How often drafts are really accepted, by depth and by what the drafter said.
+
+A drafter's probabilities are over-confident in ways that depend on depth and content; counts of what was accepted
+correct them, and decay, so that a change of content is followed. Replaces SMART's constant discount alpha.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmsmart.tree import TreeBatch
+from mmsmart.verification import Verification
+
+Floats = NDArray[np.float64]
+
+_EDGES = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97])
+
+
+class Calibration:
+    """Accepted and offered counts per depth and bucket of the drafter's conditional probability.
+
+    The estimate in a bucket is Beta-smoothed towards the drafter's own number p: ``(accepted + s p) / (offered + s)``.
+
+    Args:
+        strength: Prior weight s, in observations.
+        decay: Factor on a bucket's counts in each round that offers some of its kind.
+        depths: Depths kept apart; deeper ones share the last.
+    """
+
+    def __init__(self, strength: float = 4.0, decay: float = 0.98, depths: int = 12) -> None:
+        self.strength, self.decay = strength, decay
+        self.accepted = np.zeros((depths, len(_EDGES) + 1))
+        self.offered = np.zeros_like(self.accepted)
+
+    def conditional(self, probs: Floats, depths: NDArray[np.int64]) -> Floats:
+        """Calibrated acceptance of nodes, given that their parent is accepted; same shape as ``probs``."""
+        place = self._place(probs, depths)
+        estimate: Floats = (self.accepted[place] + self.strength * probs) / (self.offered[place] + self.strength)
+        return np.minimum(estimate, 1.0)
+
+    def observe(self, tree: TreeBatch, verification: Verification) -> None:
+        """Counts a round; only nodes whose parent was accepted say anything."""
+        rows = np.arange(len(tree.token_ids))[:, None]
+        parents = np.maximum(tree.parents, 0)
+        accepted = np.zeros(tree.token_ids.shape, np.bool_)
+        kept = np.maximum(verification.paths, 0)
+        accepted[rows, kept] = True
+        offered = tree.valid & accepted[rows, parents]
+        offered[:, 0] = False
+        step = tree.log_probs - tree.log_probs[rows, parents]
+        probs = np.exp(np.where(offered, step, 0.0).astype(np.float64))
+        place = tuple(axis[offered] for axis in self._place(probs, tree.depths))
+        seen = np.zeros(self.offered.shape, np.bool_)
+        seen[place] = True  # what was not offered is not forgotten: no news while drafting rests
+        self.accepted[seen] *= self.decay
+        self.offered[seen] *= self.decay
+        np.add.at(self.offered, place, 1.0)
+        np.add.at(self.accepted, place, accepted[offered].astype(np.float64))
+
+    def _place(self, probs: Floats, depths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        level = np.clip(depths - 1, 0, len(self.accepted) - 1)
+        return level, np.searchsorted(_EDGES, probs).astype(np.int64)
