@@ -58,8 +58,9 @@ class Smart(TreePolicy):
         return layer_frontier(pool, self._tree.kept & growing[:, None])
 
     def select(self, pool: CandidatePool, context: RoundContext) -> Bools:
-        """All survivors."""
-        return pool.top(0) if not pool.blocks else self._tree.kept
+        """All survivors; a newest layer without any candidate was not judged."""
+        kept = self._tree.kept
+        return np.pad(kept, ((0, 0), (0, pool.token_ids.shape[1] - kept.shape[1])))
 
     def _survivors(self, pool: CandidatePool, budget: int) -> Bools:
         """Equation 16 for every candidate of the newest layer ``[B, W]``, within the budget."""

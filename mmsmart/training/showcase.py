@@ -24,13 +24,18 @@ class Exhibit:
         name: File name.
         kind: What it shows.
         seed: Seed of its facts, on the held-out side.
-        questions: What is asked about it.
+        asked: Questions about it, each with the last sentence of its right answer.
     """
 
     name: str
     kind: PictureKind
     seed: int
-    questions: tuple[str, ...]
+    asked: tuple[tuple[str, str], ...]
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """What is asked about it."""
+        return tuple(question for question, _ in self.asked)
 
     def facts(self) -> Facts:
         """The held-out facts that this picture shows."""
@@ -38,10 +43,42 @@ class Exhibit:
 
 
 EXHIBITS: tuple[Exhibit, ...] = (
-    Exhibit("chart.png", "column", 0, ("Which bar is the tallest?", "What is the total?")),
-    Exhibit("line.png", "line", 5, ("Does the line go up or down?", "What is the largest value?")),
-    Exhibit("pie.png", "pie", 3, ("Describe the chart.", "Which slice is the smallest?")),
-    Exhibit("scene.png", "scene", 6, ("How many shapes are there?", "Describe the picture.")),
+    Exhibit(
+        "chart.png",
+        "column",
+        0,
+        (
+            ("Which bar is the tallest?", "The tallest bar is rice 90."),
+            ("What is the total?", "The total is 225."),
+        ),
+    ),
+    Exhibit(
+        "line.png",
+        "line",
+        5,
+        (
+            ("What is the largest value?", "The largest value is May 90."),
+            ("Does the line go up or down?", "The line goes up."),
+        ),
+    ),
+    Exhibit(
+        "pie.png",
+        "pie",
+        3,
+        (
+            ("Which slice is the smallest?", "The smallest slice is soy 10."),
+            ("What color is tea?", "The color of tea is brown."),
+        ),
+    ),
+    Exhibit(
+        "scene.png",
+        "scene",
+        6,
+        (
+            ("How many shapes are there?", "There are 5 shapes."),
+            ("What color is the circle?", "The circle is blue."),
+        ),
+    ),
 )
 
 HEADER = """# Sample pictures
@@ -59,7 +96,7 @@ def write_pictures(target: LoadedTarget, folder: Path) -> None:
     """Writes the sample pictures and, beside them, ``README.md`` with a question and the model's answer to each.
 
     Raises:
-        ModelError: If an answer's facts are not those of the picture.
+        ModelError: If an answer is wrong.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
@@ -67,20 +104,9 @@ def write_pictures(target: LoadedTarget, folder: Path) -> None:
         facts = exhibit.facts()
         path = folder / exhibit.name
         draw_picture(facts, SIDE).save(path, optimize=True)
-        pictures = [Image.open(path)] * len(exhibit.questions)
-        for question, answer in zip(
-            exhibit.questions, answer_pictures(target, pictures, exhibit.questions), strict=True
-        ):
-            shown = listing(facts)
-            if facts.is_chart and shown.split("shows ")[1] not in answer:
-                raise ModelError(f"{exhibit.name}, {question!r}: the model answers {answer!r}, the picture is: {shown}")
-            lines.append(f"| `{exhibit.name}` | {shown} | {question} | {answer} |\n")
+        answers = answer_pictures(target, [Image.open(path)] * len(exhibit.asked), exhibit.questions)
+        for (question, right), answer in zip(exhibit.asked, answers, strict=True):
+            if not answer.endswith(right):
+                raise ModelError(f"{exhibit.name}: the model answers {question!r} with {answer!r}, right is {right!r}")
+            lines.append(f"| `{exhibit.name}` | {listing(facts)} | {question} | {answer} |\n")
     (folder / "README.md").write_text(HEADER + "".join(lines))
-
-
-def contact_sheet(folder: Path) -> Image.Image:
-    """All sample pictures side by side, to look at."""
-    sheet = Image.new("RGB", (len(EXHIBITS) * SIDE, SIDE), "white")
-    for i, exhibit in enumerate(EXHIBITS):
-        sheet.paste(Image.open(folder / exhibit.name), (i * SIDE, 0))
-    return sheet

@@ -11,10 +11,12 @@ import mmsmart
 import tiny
 from drafters import ScriptedDrafter
 from mmsmart.api import load
+from mmsmart.costs.online import CostModel
 from mmsmart.drafters.base import Drafter
 from mmsmart.drafters.head import EagleHead
 from mmsmart.drafters.msd import MSDDrafter
 from mmsmart.engine import Engine, Request
+from mmsmart.profiling import estimated
 from mmsmart.registry import DRAFTERS, POLICIES, create
 from mmsmart.training.drafter.publish import new_head_config
 
@@ -27,7 +29,15 @@ PICTURES = {  # ragged on purpose: one picture, two, none
 }
 QUESTIONS = ("what is it, what is it?", "a much longer question about all of this, is it not?", "hm")
 STOP_POLICY = "likelihood:depth=4,top_k=3,total=12"
-POLICY_SPECS = ("none", "chain:depth=4", "static", "likelihood:depth=3,top_k=3,total=9", "best-first:nodes=7,top_k=3")
+POLICY_SPECS = (
+    "none",
+    "chain:depth=4",
+    "static",
+    "likelihood:depth=3,top_k=3,total=9",
+    "best-first:nodes=7,top_k=3",
+    "smart:top_k=3",
+    "rate-optimal",
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +76,8 @@ def drafter_for(kind: str, expected: list[list[int]], engine: Engine) -> Drafter
 
 def ask(engine: Engine, family: str, rows: list[int], drafter: Drafter, policy: str, **options: Any) -> list[Any]:
     made = Engine(engine.target, drafter, create(POLICIES, "policy", policy))
+    guessed = estimated(made)
+    made.policy.bind_costs(CostModel(guessed.table), guessed.curves)
     sampling = mmsmart.SamplingParams(**({"max_new_tokens": LENGTH} | options))
     return made.generate_batch([Request(PICTURES[family][r], QUESTIONS[r], sampling) for r in rows])
 

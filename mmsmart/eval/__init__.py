@@ -1,0 +1,1 @@
+"""Evaluation: data sets, official metrics, prompts."""

@@ -1,0 +1,1 @@
+"""Data sets: one file and one row of ``mmsmart.registry.TASKS`` each."""
