@@ -218,4 +218,4 @@ def _relative(path: Path) -> str:
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
-        return path.name
+        return f"runs/{path.name}"

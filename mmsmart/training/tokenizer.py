@@ -86,7 +86,8 @@ def assemble_tokenizer(
     model = models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=[], ignore_merges=True)
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    tokenizer.decoder = decoders.ByteLevel()
+    # Answers begin with the space that follows "ASSISTANT:"; decoded text does not.
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     all_specials = (*specials, *later_specials)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in all_specials])
     fast = PreTrainedTokenizerFast(

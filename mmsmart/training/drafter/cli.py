@@ -53,7 +53,7 @@ def run_drafter(arguments: argparse.Namespace) -> int:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     questions, held_out = load_questions(arguments.data, arguments.questions, arguments.seed)
-    engine = load(arguments.target, drafter="ngram", policy="auto", device=arguments.device, dtype=arguments.dtype)
+    engine = load(arguments.target, drafter="ngram", policy="none", device=arguments.device, dtype=arguments.dtype)
     engine.target.model.requires_grad_(False)
     cache = arguments.out / "answers.jsonl"
     answered = answer_all(engine, questions, cache, max_new_tokens=arguments.max_new_tokens)
