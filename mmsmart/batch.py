@@ -68,8 +68,7 @@ class Batch:
         """Commits a round everywhere; returns how many tokens each row took."""
         self.target.commit(verification)
         emitted: list[tuple[int, ...]] = []
-        for row, prompt in enumerate(self.running):
-            tokens = verification.tokens(tree, row)
+        for row, (prompt, tokens) in enumerate(zip(self.running, verification.emitted(tree), strict=True)):
             taken = tokens[: prompt.sequence.commit(tokens)]
             self.sampler.commit(row, taken)
             emitted.append(tuple(taken))

@@ -113,9 +113,12 @@ class _Block:
     def ensure(self, like: Tensor, capacity: int) -> Tensor:
         if self.data is None or self.data.shape[-2] < capacity:
             batch, heads, _, dim = like.shape
-            grown = like.new_zeros(2, self.layers, batch, heads, capacity, dim)
+            grown = like.new_empty(2, self.layers, batch, heads, capacity, dim)
+            filled = like.shape[2]  # the first write fills these slots at once
             if self.data is not None:
-                grown[..., : self.data.shape[-2], :] = self.data
+                filled = self.data.shape[-2]
+                grown[..., :filled, :] = self.data
+            grown[..., filled:, :] = 0  # masked slots must still be finite: 0 x NaN is NaN
             self.data = grown
         return self.data
 

@@ -29,10 +29,14 @@ class Verification:
     num_accepted: Ints
     bonus_token_id: Ints
 
-    def tokens(self, tree: TreeBatch, row: int) -> list[int]:
-        """The row's emitted tokens: accepted drafts, then the bonus token."""
-        path = self.paths[row, 1 : 1 + int(self.num_accepted[row])]
-        return [*tree.token_ids[row, path].tolist(), int(self.bonus_token_id[row])]
+    def emitted(self, tree: TreeBatch) -> list[list[int]]:
+        """Each row's tokens: accepted drafts, then the bonus token."""
+        bonus = self.bonus_token_id.tolist()
+        if self.paths.shape[1] == 1:
+            return [[token] for token in bonus]
+        tokens = tree.token_ids[np.arange(len(bonus))[:, None], np.maximum(self.paths, 0)].tolist()
+        counts = self.num_accepted.tolist()
+        return [[*row[1 : 1 + n], b] for row, n, b in zip(tokens, counts, bonus, strict=True)]
 
 
 def accept(tree: TreeBatch, chosen: Ints) -> Verification:

@@ -45,12 +45,18 @@ class _Text:
     def __init__(self, settings: NgramDrafter, prompt: PromptContext, root: int) -> None:
         self._settings = settings
         self._tokens: list[int] = []
+        self._pending: list[int] = []
         self._ends: dict[tuple[int, ...], list[int]] = {}
         self.extend(np.where(prompt.image_mask, GAP, prompt.token_ids).tolist())
         self.extend([root])
 
     def extend(self, tokens: Sequence[int]) -> None:
-        for token in tokens:
+        self._pending.extend(tokens)
+
+    def _catch_up(self) -> None:
+        """Indexes what was committed since the last look: rounds without drafting pay nothing."""
+        pending, self._pending = self._pending, []
+        for token in pending:
             self._tokens.append(token)
             end = len(self._tokens)
             for n in range(self._settings.shortest, min(self._settings.longest, end) + 1):
@@ -60,6 +66,7 @@ class _Text:
 
     def continuations(self) -> list[list[int]]:
         """What stood behind the longest suffix that occurred before, for every occurrence."""
+        self._catch_up()
         for n in range(min(self._settings.longest, len(self._tokens)), self._settings.shortest - 1, -1):
             ends = self._ends.get(tuple(self._tokens[-n:]), [])
             found = [self._until_gap(end) for end in ends if end < len(self._tokens)]

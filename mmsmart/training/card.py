@@ -183,7 +183,7 @@ def _other_sizes(scores: Mapping[tuple[int, int], KindScore]) -> str:
     if not scores:
         return ""
     parts = [f"{width}x{height}: {s.right} of {s.asked} ({s.share:.1%})" for (width, height), s in scores.items()]
-    return f"\nThe same questions about pictures of other sizes (`--size WIDTHxHEIGHT`): {', '.join(parts)}.\n"
+    return f"\nPictures of other sizes (`--size WIDTHxHEIGHT`): {', '.join(parts)}.\n"
 
 
 def _stages(folder: RunFolder, preset: Preset) -> str:

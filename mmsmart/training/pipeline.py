@@ -27,7 +27,7 @@ DRILL_FILLER_WEIGHT = 0.15
 FILLER_WEIGHT = 0.3
 SCORE_SEED = 0
 SCORED_SIZES = 2
-"""So many of a family's other sizes of pictures are scored for the card."""
+"""So many of a family's other sizes of pictures are scored for the card, each with a fifth of the questions."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ class Pipeline:
         target = load_target(self.model_folder)
         scores = score_target(target, self.questions, SCORE_SEED)
         sizes = self.family.view.other_sizes[:SCORED_SIZES]
-        others = {size: score_target(target, self.questions, SCORE_SEED, size).claimed for size in sizes}
+        fewer = max(1, self.questions // 5)
+        others = {size: score_target(target, fewer, SCORE_SEED, size).claimed for size in sizes}
         run = RunFacts(
             self.family.name,
             self.folder,

@@ -131,7 +131,7 @@ def test_rounds_equal_the_original(case: str, scenario: str, tmp_path: Path) -> 
         logits, hidden = tensors[f"{at}/verify/tree_logits"], tensors[f"{at}/verify/tree_hidden"]
         verification = accept(tree, logits.argmax(-1).numpy()[None])
         path = verification.paths[0, : 1 + int(verification.num_accepted[0])]
-        emitted = verification.tokens(tree, 0)
+        emitted = verification.emitted(tree)[0]
         assert int(verification.num_accepted[0]) == wanted["accept_length"]
         assert path.tolist() == tensors[f"{at}/verify/path_nodes"].tolist()
         assert emitted == tensors[f"{at}/verify/emitted"].tolist()

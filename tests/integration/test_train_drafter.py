@@ -12,7 +12,7 @@ from mmsmart.api import load
 from mmsmart.drafters.head import EagleHead
 from mmsmart.errors import InputError
 from mmsmart.training.drafter.answers import Answered, answer_all
-from mmsmart.training.drafter.examples import make_examples
+from mmsmart.training.drafter.examples import ExampleStore, make_examples
 from mmsmart.training.drafter.loop import DrafterSettings, DrafterTrainer
 from mmsmart.training.drafter.publish import new_head_config
 from mmsmart.training.drafter.questions import load_questions
@@ -125,6 +125,19 @@ def test_only_rows_that_predict_the_answer_are_graded(data: Path, llava_folder: 
             assert examples.rows.token_ids[row, graded].tolist() == list(answered[row].token_ids[:-1])
             logits = target.logits(examples.wanted[row, graded])
             assert logits.shape == (3, target.vocab_size)
+
+
+def test_kept_examples_are_those_made_anew(data: Path, llava_folder: Path) -> None:
+    target = load(str(llava_folder), drafter="ngram", dtype="float64").target
+    questions, _ = load_questions(str(data), 99, 0)
+    answered = [Answered(question, tuple(range(10, 13 + index))) for index, question in enumerate(questions[:4])]
+    store, small = (ExampleStore(target, pictures=True, budget_bytes=b) for b in (2**30, 1))
+    for chosen in ([answered[0], answered[2]], [answered[3], answered[2], answered[2]], answered):
+        wanted = make_examples(target, chosen, pictures=True)
+        for found in (store.batch(chosen), small.batch(chosen)):
+            assert torch.equal(found.graded, wanted.graded)
+            assert found.rows.counts.tolist() == wanted.rows.counts.tolist()
+            torch.testing.assert_close(found.wanted[wanted.graded], wanted.wanted[wanted.graded])
 
 
 @pytest.mark.parametrize(("source", "words"), [("nowhere.jsonl", "nowhere.jsonl"), ("bad", "bad.jsonl:1")])

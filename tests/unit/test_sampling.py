@@ -89,7 +89,7 @@ def round_law(nodes, params):
     outcome = accept(tree, chosen)
     found = defaultdict(float)
     for row, cell in enumerate(cells):
-        found[tuple(outcome.tokens(tree, row))] += float(np.prod([b - a for a, b in cell]))
+        found[tuple(outcome.emitted(tree)[row])] += float(np.prod([b - a for a, b in cell]))
     return found
 
 

@@ -64,6 +64,50 @@ def make_examples(target: Target, answered: Sequence[Answered], *, pictures: boo
     return Examples(Rows.stacked(runs), pad(wanted, batch_first=True), pad(graded, batch_first=True))
 
 
+class ExampleStore:
+    """Makes examples, and keeps as many as fit in memory: the target runs over each of them once, not once an epoch.
+
+    Args:
+        target: The model to imitate.
+        pictures: Whether the head is given picture rows.
+        budget_bytes: Memory for kept examples; the rest are made anew each time.
+    """
+
+    def __init__(self, target: Target, *, pictures: bool, budget_bytes: int = 2 * 2**30) -> None:
+        self.target, self.pictures = target, pictures
+        self._room = budget_bytes
+        self._kept: dict[Answered, Examples] = {}
+
+    def batch(self, answered: Sequence[Answered]) -> Examples:
+        """The examples of these questions, right-padded together."""
+        missing = [one for one in dict.fromkeys(answered) if one not in self._kept]
+        made: dict[Answered, Examples] = {}
+        if missing:
+            together = make_examples(self.target, missing, pictures=self.pictures)
+            made = {one: _single(together, row) for row, one in enumerate(missing)}
+        for one, example in made.items():
+            size = example.rows.states.nbytes + example.wanted.nbytes
+            if size <= self._room:
+                self._kept[one] = example
+                self._room -= size
+        chosen = [self._kept[one] if one in self._kept else made[one] for one in answered]
+        pad = torch.nn.utils.rnn.pad_sequence
+        return Examples(
+            Rows.stacked([example.rows for example in chosen]),
+            pad([example.wanted[0] for example in chosen], batch_first=True),
+            pad([example.graded[0] for example in chosen], batch_first=True),
+        )
+
+
+def _single(examples: Examples, row: int) -> Examples:
+    """One sequence of a batch, its padding cut off."""
+    count = int(examples.rows.counts[row])
+    one = examples.rows.select([row])
+    rows = Rows(one.token_ids[:, :count], one.states[:, :count].clone(), one.is_picture[:, :count], one.counts)
+    at = slice(row, row + 1)
+    return Examples(rows, examples.wanted[at, :count].clone(), examples.graded[at, :count].clone())
+
+
 def _continued(inputs: ModelInputs, token_ids: Sequence[int]) -> ModelInputs:
     """A prompt with its answer behind it."""
     answer = torch.tensor(token_ids, dtype=torch.int64)

@@ -26,7 +26,7 @@ from mmsmart.policies.chain import Chain
 from mmsmart.stats import pooled
 from mmsmart.targets.base import Target
 from mmsmart.training.drafter.answers import Answered
-from mmsmart.training.drafter.examples import Examples, make_examples
+from mmsmart.training.drafter.examples import Examples, ExampleStore
 from mmsmart.training.drafter.questions import Question
 from mmsmart.training.drafter.unroll import UnrolledHead
 
@@ -96,6 +96,7 @@ class DrafterTrainer:
         )
         self.head = head
         self.model, self.optimizer = self.accelerator.prepare(UnrolledHead(head, settings.unroll), optimizer)
+        self.examples = ExampleStore(target, pictures=settings.visual_tokens == "all")
         self.progress = Progress()
 
     def run(self, answered: Sequence[Answered], held_out: Sequence[Question]) -> EagleHead:
@@ -129,7 +130,7 @@ class DrafterTrainer:
         warm = min(1.0, (progress.step + 1) / max(1, min(100, settings.steps // 10)))
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate * warm * 0.5 * (1 + float(torch.cos(torch.tensor(done * torch.pi))))
-        examples = make_examples(self.target, chosen, pictures=settings.visual_tokens == "all")
+        examples = self.examples.batch(chosen)
         with self.accelerator.autocast():
             loss = head_loss(self.model, self.target, examples, settings)
         self.accelerator.backward(loss)
