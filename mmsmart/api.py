@@ -53,7 +53,7 @@ def load(
         ModelError: The model, or the drafter that was asked for, cannot be loaded or does not fit.
     """
     # Names are checked before the weights are read.
-    shape = _policy(AUTO_POLICY if policy == "auto" else policy)
+    shape = make_policy(policy)
     published = PUBLISHED_DRAFTERS.get(model, FALLBACK_DRAFTER)
     proposer = _drafter(published if drafter == "auto" else drafter)
     target = load_target(model, device=device, dtype=dtype, **options)
@@ -64,10 +64,43 @@ def load(
             raise
         logger.warning("drafting with %s instead of the published drafter: %s", FALLBACK_DRAFTER, error)
         engine = Engine(target, _drafter(FALLBACK_DRAFTER), shape)
-    if shape.needs_costs:
-        measured = profiling.profile(engine) if profile == "auto" else profiling.estimated(engine)
-        shape.bind_costs(CostModel(measured.table), measured.curves)
+    bind_costs(engine, profile)
     return engine
+
+
+def with_policy(engine: Engine, policy: str | TreePolicy, *, profile: Literal["auto"] | None = "auto") -> Engine:
+    """The same target and drafter under another policy, without loading anything anew.
+
+    Args:
+        engine: Stays as it is.
+        policy: As in `load`.
+        profile: As in `load`.
+
+    Raises:
+        InputError: An unknown name or option.
+    """
+    other = Engine(engine.target, engine.drafter, make_policy(policy))
+    bind_costs(other, profile)
+    return other
+
+
+def bind_costs(engine: Engine, profile: Literal["auto"] | None = "auto") -> None:
+    """Gives an engine's policy the costs of this device, where it asks for them; see `load`."""
+    if engine.policy.needs_costs:
+        measured = profiling.profile(engine) if profile == "auto" else profiling.estimated(engine)
+        engine.policy.bind_costs(CostModel(measured.table), measured.curves)
+
+
+def make_policy(given: str | TreePolicy) -> TreePolicy:
+    """A policy of its own from a name with options, ``"auto"`` included; an object is returned as it is.
+
+    Raises:
+        InputError: An unknown name or option.
+    """
+    if not isinstance(given, str):
+        return given
+    made: TreePolicy = create(POLICIES, "policy", AUTO_POLICY if given == "auto" else given)
+    return made
 
 
 def generate(image: Pictures, question: str, **sampling: Unpack[SamplingOptions]) -> GenerationOutput:
@@ -78,11 +111,6 @@ def generate(image: Pictures, question: str, **sampling: Unpack[SamplingOptions]
 @functools.cache
 def _default_engine() -> Engine:
     return load()
-
-
-def _policy(given: str | TreePolicy) -> TreePolicy:
-    made: TreePolicy = create(POLICIES, "policy", given) if isinstance(given, str) else given
-    return made
 
 
 def _drafter(given: str | Drafter) -> Drafter:

@@ -6,52 +6,32 @@ import argparse
 import importlib.metadata
 import json
 import logging
-import os
 import platform
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from mmsmart import __version__
+from mmsmart.command import Parser, run
 from mmsmart.config import SamplingParams
-from mmsmart.errors import ImageError, InputError, MmsmartError
+from mmsmart.errors import InputError
+from mmsmart.eval.cli import add_parser as add_eval_parser
+from mmsmart.eval.cli import given_arguments
 from mmsmart.registry import DEFAULT_MODEL, DRAFTERS, EMBEDDED_MODELS, POLICIES, TARGETS
 from mmsmart.training.cli import add_parser as add_train_parser
-
-USAGE_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line; returns the exit status: 0, 1 after a failure, 2 after a usage error."""
     arguments = build_parser().parse_args(argv)
+    arguments.given = given_arguments(argv)
     logging.basicConfig(level=logging.INFO if arguments.verbose else logging.WARNING, format="%(message)s")
-    try:
-        status: int = arguments.run(arguments)
-        sys.stdout.flush()
-        return status
-    except (ImageError, OSError, MmsmartError) as error:
-        if isinstance(error, BrokenPipeError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has gone
-            return FAILURE
-        print(f"mmsmart: {' '.join(str(error).split())}", file=sys.stderr)
-        usage = isinstance(error, InputError) and not isinstance(error, ImageError)
-        return USAGE_ERROR if usage else FAILURE
-    except KeyboardInterrupt:
-        print("mmsmart: stopped", file=sys.stderr)
-        return INTERRUPTED
+    return run(lambda: int(arguments.run(arguments)))
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = _Parser(prog="python -m mmsmart", description="Faster answers about pictures, the same answers.")
+    parser = Parser(prog="python -m mmsmart", description="Faster answers about pictures, the same answers.")
     parser.add_argument("--version", action="version", version=f"mmsmart {__version__}")
     parser.add_argument("--verbose", action="store_true", help="log what happens, on stderr")
     commands: Any = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -61,6 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="print one JSON object")
     info.set_defaults(run=_info)
     add_train_parser(commands)
+    add_eval_parser(commands)
     return parser
 
 

@@ -128,7 +128,7 @@ class Engine:
             batch = self.start(prompts[start : start + batch_size], start)
             while not batch.done:
                 self.step(batch)
-        return [_output(prompt) for prompt in prompts]
+        return [output_of(prompt) for prompt in prompts]
 
     def stream(self, image: Pictures, question: str, **sampling: Unpack[SamplingOptions]) -> Iterator[StreamChunk]:
         """Answers one question, a chunk each round; closing the iterator ends the work within one round.
@@ -143,7 +143,7 @@ class Engine:
         shown, sent = 0, 0
         while True:
             text, ids = prompt.sequence.text, prompt.sequence.token_ids
-            output = _output(prompt) if batch.done else None
+            output = output_of(prompt) if batch.done else None
             yield StreamChunk(text[shown:], ids[sent:], output)
             if output is not None:
                 return
@@ -226,7 +226,8 @@ def _params(sampling: SamplingOptions) -> SamplingParams:
     return SamplingParams(**sampling)  # type: ignore[arg-type]
 
 
-def _output(prompt: Prompt) -> GenerationOutput:
+def output_of(prompt: Prompt) -> GenerationOutput:
+    """The answer to a prompt whose batch is done."""
     sequence = prompt.sequence
     assert sequence.finish_reason is not None
     return GenerationOutput(sequence.text, sequence.token_ids, sequence.finish_reason, prompt.stats)

@@ -6,6 +6,7 @@ row's committed length; what was not accepted is simply overwritten by the next 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -139,7 +140,8 @@ class _Layer(CacheLayerMixin):
 
     def __init__(self, cache: RaggedCache, block: _Block, index: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._cache = cache
+        # The cache owns its layers: a strong reference back would keep the memory until the cycle collector runs.
+        self._cache: RaggedCache = weakref.proxy(cache)
         self._block = block
         self._index = index
 

@@ -43,6 +43,7 @@ TASKS: dict[str, str] = {  # data sets of the evaluation
 }
 EMBEDDED_MODELS: dict[str, str] = {  # name -> folder under assets/models
     "tiny-llava": "tiny-llava",
+    "tiny-qwen2-vl": "tiny-qwen2-vl",
 }
 EMBEDDED_DRAFTERS: dict[str, str] = {  # name -> folder under assets/models
     "tiny-llava-msd": "tiny-llava-msd",

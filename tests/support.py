@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,3 +201,19 @@ def round_robin(*streams: Iterator[mmsmart.StreamChunk]) -> list[list[mmsmart.St
         for kept, chunk in zip(chunks, turn, strict=True):
             kept.extend([] if chunk is None else [chunk])
     return chunks
+
+
+def chart_questions(folder: Path, count: int, broken: Iterable[int] = ()) -> Path:
+    """A ChartQA file of questions about small JPEGs, some of them cut in the middle."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for number in range(count):
+        picture = folder / f"{number}.jpg"
+        tiny.picture(number, (40 + number, 32)).save(picture, "JPEG")
+        if number in broken:
+            picture.write_bytes(picture.read_bytes()[:200])
+        row = {"question": f"What is bar {number}?", "answer": str(number), "image": picture.name, "type": "human_test"}
+        lines.append(json.dumps(row) + "\n")
+    path = folder / "chartqa.jsonl"
+    path.write_text("".join(lines))
+    return path

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = (
-    {"errors", "config", "registry", "embedded", "turns"},
+    {"errors", "config", "registry", "embedded", "turns", "command"},
     {"pixels", "images", "tree", "sampling"},
     {"verification", "kv_cache", "stats", "costs", "policies"},
     {"targets", "drafters"},
@@ -20,7 +20,17 @@ LAYERS = (
     {"cli"},
     {"__main__", "app"},
 )
-WITHIN = {"pixels": 0, "images": 1, "errors": 0, "config": 1, "registry": 1, "embedded": 2, "tree": 0, "sampling": 1}
+WITHIN = {
+    "pixels": 0,
+    "images": 1,
+    "errors": 0,
+    "config": 1,
+    "registry": 1,
+    "embedded": 2,
+    "tree": 0,
+    "sampling": 1,
+    "command": 1,
+}
 HOMES = {
     "transformers": {"targets", "drafters", "kv_cache", "training"},
     "tokenizers": {"training"},

@@ -8,6 +8,7 @@ constant.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -71,7 +72,7 @@ class CostTable:
     def save(self, path: Path) -> None:
         """Writes JSON, whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".tmp")
+        draft = path.with_suffix(f".{os.getpid()}.tmp")  # processes may measure at the same time
         draft.write_text(json.dumps({"schema": SCHEMA} | asdict(self)) + "\n", encoding="utf-8")
         draft.replace(path)
 

@@ -22,7 +22,7 @@ library_name: transformers
 pipeline_tag: image-text-to-text
 ---
 
-# tiny-{family}
+# tiny-{title}
 
 A very small, real `{architecture}` that answers questions about plain charts and scenes of shapes. It comes
 inside the package `mmsmart`, so that the package works, and can be tested and measured, with no download.
@@ -137,6 +137,7 @@ def write_card(
     claimed = scores.claimed
     card = TEMPLATE.format(
         family=run.family,
+        title=run.family.replace("_", "-"),
         architecture=config.architectures[0],
         parameters=weights / 2e6,
         layers=text.num_hidden_layers,

@@ -78,9 +78,9 @@ class Pipeline:
             actions[name]()
 
     def save(self) -> None:
-        """Writes the joint stage's model, finished or as far as it has come; before it, the plugged-in model."""
+        """Writes the joint stage's model, finished or as far as it has come; before it, the plugged-in one, grown."""
         if self.folder.load("joint") is None:
-            self.family.save(self._plugged_in(), self.tokenizer, self.model_folder)
+            self.family.save(self.family.grow(self._plugged_in()), self.tokenizer, self.model_folder)
             return
         model = self.family.grow(self._new_model())
         whole = self._whole(model)

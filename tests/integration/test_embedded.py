@@ -28,14 +28,6 @@ def engine() -> Engine:
     return load("tiny-llava", dtype="float32", drafter="ngram")
 
 
-@pytest.fixture(autouse=True)
-def two_threads() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 @functools.cache
 def samples() -> list[Any]:
     return heldout_samples(SAMPLES, seed=11)

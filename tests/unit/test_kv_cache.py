@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -105,3 +108,14 @@ def test_a_forward_at_the_exact_capacity_does_not_grow():
     cache.begin(1, CPU)
     cache.layers[0].update(torch.ones(1, HEADS, 1, DIM), torch.ones(1, HEADS, 1, DIM))
     assert (before, cache._blocks[0].data.shape[-2]) == (8, 8 + GROWTH_STEP)
+
+
+def test_a_cache_that_is_dropped_frees_its_memory_at_once():
+    cache = RaggedCache(2, 1, capacity=8)
+    cache.begin(1, torch.device("cpu"))
+    cache.update(torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 1, 4), 0)
+    data = weakref.ref(cache._blocks[0].data)
+    gc.disable()
+    del cache
+    gc.enable()
+    assert data() is None

@@ -1,0 +1,39 @@
+"""What every command line of the package does: one line for an error, and its exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from mmsmart.errors import ImageError, InputError, MmsmartError
+
+USAGE_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with the status of usage errors."""
+        self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def run(command: Callable[[], int]) -> int:
+    """Runs a command; returns its exit status: its own, 1 after a failure, 2 after a usage error."""
+    try:
+        status = command()
+        sys.stdout.flush()
+        return status
+    except (ImageError, OSError, MmsmartError) as error:
+        if isinstance(error, BrokenPipeError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read us has gone
+            return FAILURE
+        print(f"mmsmart: {' '.join(str(error).split())}", file=sys.stderr)
+        usage = isinstance(error, InputError) and not isinstance(error, ImageError)
+        return USAGE_ERROR if usage else FAILURE
+    except KeyboardInterrupt:
+        print("mmsmart: stopped", file=sys.stderr)
+        return INTERRUPTED
