@@ -44,6 +44,7 @@ class RaggedCache(Cache):
         self._start = 0
         self.view_length = 0
         self._columns: Tensor | None = None
+        self._rows: Tensor | None = None
         count = 1 if one_device else num_layers
         self._blocks = [_Block(num_layers // count) for _ in range(count)]
         per_block = num_layers // count
@@ -68,6 +69,7 @@ class RaggedCache(Cache):
         self._columns = None
         if self.ragged:
             self._columns = torch.from_numpy(self.lengths[:, None] + np.arange(count)).to(device)
+            self._rows = torch.arange(self.batch_size, device=device)[:, None]
 
     def advance(self, counts: Sequence[int] | Ints) -> None:
         """Commits the first ``counts[b]`` written slots of each row ``[B]``."""
@@ -144,6 +146,8 @@ class _Layer(CacheLayerMixin):
         self._cache: RaggedCache = weakref.proxy(cache)
         self._block = block
         self._index = index
+        self._seen: Tensor | None = None
+        self._views: tuple[Tensor, Tensor]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to do: the block allocates on the first write."""
@@ -152,14 +156,16 @@ class _Layer(CacheLayerMixin):
         """Writes ``[B, heads, n, dim]`` states and returns all that attention may see."""
         cache = self._cache
         data = self._block.ensure(key_states, cache._capacity)
-        keys, values = data[0, self._index], data[1, self._index]
+        if data is not self._seen:
+            self._seen, self._views = data, (data[0, self._index], data[1, self._index])
+        keys, values = self._views
         if cache._columns is None:
             written = slice(cache._start, cache._start + cache._writes)
             keys[:, :, written] = key_states
             values[:, :, written] = value_states
         else:
-            columns = cache._columns.to(keys.device)
-            rows = torch.arange(keys.shape[0], device=keys.device)[:, None]
+            assert cache._rows is not None
+            columns, rows = cache._columns.to(keys.device), cache._rows.to(keys.device)
             keys[rows, :, columns] = key_states.transpose(1, 2)
             values[rows, :, columns] = value_states.transpose(1, 2)
         view = cache.view_length

@@ -67,7 +67,7 @@ class EagleSession(DraftSession):
 
     def __init__(self, drafter: EagleDrafter, pending: Rows) -> None:
         self.drafter = drafter
-        self.pending: list[Rows] = [pending]
+        self.pending: list[Rows | RoundOutcome] = [pending]  # outcomes become rows when they are read
         batch = pending.counts.shape[0]
         self.cache = RaggedCache(1, batch, capacity=int(pending.counts.max()) + 64)
         self.device = drafter.head.fc.weight.device
@@ -77,7 +77,7 @@ class EagleSession(DraftSession):
     def start_round(self, roots: Ints, depth_limit: Ints) -> None:
         """Reads everything committed since the last round in one forward."""
         if self.pending:
-            rows = Rows.appended(self.pending)
+            rows = Rows.appended([_as_rows(one) for one in self.pending])
             self.pending = []
             outputs = self._read(rows)
             last = torch.from_numpy(rows.counts - 1).to(self.device)
@@ -96,12 +96,12 @@ class EagleSession(DraftSession):
 
     def commit(self, outcome: RoundOutcome) -> None:
         """Notes the true hidden states of the root and the accepted drafts."""
-        self.pending.append(committed_rows(outcome))
+        self.pending.append(outcome)
 
     def select_rows(self, rows: Sequence[int]) -> None:
         """Keeps these rows, in this order."""
         self.cache.select_rows(rows)
-        self.pending = [one.select(rows) for one in self.pending]
+        self.pending = [_as_rows(one).select(rows) for one in self.pending]
         if self.seed is not None:
             self.seed = self.seed[torch.as_tensor(rows, device=self.device)]
 
@@ -189,6 +189,10 @@ class _Steps:
         slot = np.clip(relative, 0, own.stop - 1)[:, None, :].repeat(own.stop - own.start, axis=1)
         drafted = np.take_along_axis(self._sees[:, own], slot, axis=2) & inside[:, None, :]
         return torch.from_numpy((relative < 0)[:, None, :] | drafted).to(self._device)
+
+
+def _as_rows(pending: Rows | RoundOutcome) -> Rows:
+    return pending if isinstance(pending, Rows) else committed_rows(pending)
 
 
 def _additive(visible: Tensor, like: Tensor) -> Tensor:
