@@ -62,7 +62,8 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(
     data = chart_questions(tmp_path / "data", 40)
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     arguments = chartqa(llava_folder, data, killed)
-    process = subprocess.Popen([sys.executable, "-m", "mmsmart.eval", *arguments])
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # as in this process: threads are part of a run's identity
+    process = subprocess.Popen([sys.executable, "-m", "mmsmart.eval", *arguments], env=one_thread)
     rows = killed / "rows.jsonl"
     until = time.monotonic() + SECONDS
     while not (rows.is_file() and rows.read_bytes().count(b"\n") >= 5):
