@@ -106,6 +106,12 @@ class RaggedCache(Cache):
         return self.view_length, 0
 
 
+def additive_mask(visible: Tensor, like: Tensor) -> Tensor:
+    """A float mask (0 where visible), which every attention implementation reads alike; a bool one is not."""
+    mask = torch.zeros(visible.shape, dtype=like.dtype, device=like.device)
+    return mask.masked_fill_(~visible, torch.finfo(like.dtype).min)
+
+
 class _Block:
     """Storage ``[2, layers, B, kv heads, capacity, head dim]`` of layers on one device."""
 

@@ -19,7 +19,7 @@ from mmsmart.drafters.checkpoints import load_head
 from mmsmart.drafters.head import EagleHead
 from mmsmart.drafters.rows import Rows, committed_rows, prompt_rows
 from mmsmart.errors import InputError
-from mmsmart.kv_cache import RaggedCache
+from mmsmart.kv_cache import RaggedCache, additive_mask
 from mmsmart.tree import CandidatePool, Candidates, Ints
 
 
@@ -116,7 +116,7 @@ class EagleSession(DraftSession):
         mask = None
         if self.cache.lengths.any():
             slots = torch.arange(self.cache.view_length, device=self.device)
-            mask = _additive(slots <= positions[:, :, None], inputs)
+            mask = additive_mask(slots <= positions[:, :, None], inputs)[:, None]
         outputs: Tensor = head(inputs, positions, mask, self.cache)
         self.cache.advance(rows.counts)
         return outputs
@@ -134,7 +134,7 @@ class EagleSession(DraftSession):
         true_lengths = self.cache.lengths
         self.cache.lengths = true_lengths + own.start  # behind the true rows and the earlier steps
         self.cache.begin(frontier.shape[1], self.device)
-        mask = _additive(steps.visible(self.cache.view_length, own), fused)
+        mask = additive_mask(steps.visible(self.cache.view_length, own), fused)[:, None]
         outputs: Tensor = head(fused, positions, mask, self.cache)
         self.cache.lengths = true_lengths
         steps.add(outputs)
@@ -193,9 +193,3 @@ class _Steps:
 
 def _as_rows(pending: Rows | RoundOutcome) -> Rows:
     return pending if isinstance(pending, Rows) else committed_rows(pending)
-
-
-def _additive(visible: Tensor, like: Tensor) -> Tensor:
-    """``[B, n, slots]`` to a float mask ``[B, 1, n, slots]``."""
-    mask = torch.zeros(visible.shape, dtype=like.dtype, device=like.device)
-    return mask.masked_fill_(~visible, torch.finfo(like.dtype).min)[:, None]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmsmart.kv_cache import RaggedCache
+from mmsmart.kv_cache import RaggedCache, additive_mask
 from mmsmart.targets.inputs import TargetOutput
 from mmsmart.tree import Ints, TreeBatch
 from mmsmart.verification import Verification
@@ -52,18 +52,12 @@ class TargetSession:
         self.offsets = self.offsets[np.asarray(rows, np.int64)]
 
 
-def _additive(visible: Tensor, like: Tensor) -> Tensor:
-    """A float mask (0 where visible), which every attention implementation reads alike; a bool one is not."""
-    mask = torch.zeros(visible.shape, dtype=like.dtype, device=like.device)
-    return mask.masked_fill_(~visible, torch.finfo(like.dtype).min)
-
-
 def chunk_mask(start: int, end: int, embeds: Tensor) -> Tensor | None:
     """The causal mask ``[1, 1, q, end]`` of a prefill chunk; the first one needs none."""
     if start == 0:
         return None
     index = torch.arange(end, device=embeds.device)
-    return _additive(index[None, :] <= index[start:, None], embeds)[None, None]
+    return additive_mask(index[None, :] <= index[start:, None], embeds)[None, None]
 
 
 def _tree_mask(tree: TreeBatch, cache: RaggedCache, embeds: Tensor) -> Tensor | None:
@@ -80,4 +74,4 @@ def _tree_mask(tree: TreeBatch, cache: RaggedCache, embeds: Tensor) -> Tensor | 
     relative = torch.arange(cache.view_length, device=device)[None, :] - lengths[:, None]
     slot = relative.clamp(0, tree.num_nodes - 1)[:, None, :].expand(-1, tree.num_nodes, -1)
     drafted = ((relative >= 0) & (relative < tree.num_nodes))[:, None, :] & ancestors.gather(2, slot)
-    return _additive((relative < 0)[:, None, :] | drafted, embeds)[:, None]
+    return additive_mask((relative < 0)[:, None, :] | drafted, embeds)[:, None]
