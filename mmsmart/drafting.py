@@ -10,10 +10,16 @@ from mmsmart.tree import CandidatePool, Ints, TreeBatch
 
 
 def grow(policy: TreePolicy, session: DraftSession, roots: Ints, context: RoundContext) -> TreeBatch:
-    """Grows the trees of one round.
+    """Grows the trees of one round: drafts candidates, then packs those that the policy selects; see `draft`."""
+    pool = draft(policy, session, roots, context)
+    return TreeBatch.pack(pool, policy.select(pool, context))
 
-    The policy names nodes, the drafter gives their children, until the policy has enough; then it selects what to
-    verify. With nothing to expand the drafter is not called at all, and the result is the empty tree: plain decoding.
+
+def draft(policy: TreePolicy, session: DraftSession, roots: Ints, context: RoundContext) -> CandidatePool:
+    """Drafts the candidates of one round.
+
+    The policy names nodes, the drafter gives their children, until the policy has enough. With nothing to expand the
+    drafter is not called at all, and the pool holds the roots alone: plain decoding.
 
     Args:
         policy: Decides sizes and shapes.
@@ -30,7 +36,7 @@ def grow(policy: TreePolicy, session: DraftSession, roots: Ints, context: RoundC
         pool.append(frontier, candidates, context.depth_limit)
         grown = pool.present[:, pool.last_block].any()
         frontier = _useful(policy.frontier(pool, context), pool, context) if grown else None
-    return TreeBatch.pack(pool, policy.select(pool, context))
+    return pool
 
 
 def _useful(frontier: Ints | None, pool: CandidatePool, context: RoundContext) -> Ints | None:

@@ -14,7 +14,7 @@ from mmsmart import images
 from mmsmart.batch import Batch, Prompt
 from mmsmart.config import SamplingParams
 from mmsmart.drafters.base import Drafter, PromptContext
-from mmsmart.drafting import grow
+from mmsmart.drafting import draft
 from mmsmart.errors import InputError, MmsmartError
 from mmsmart.policies.base import RoundRecord, TreePolicy
 from mmsmart.sampling import Sampler
@@ -22,7 +22,7 @@ from mmsmart.sequence import FinishReason, Sequence
 from mmsmart.stats import GenerationStats, RoundStats, Stopwatch
 from mmsmart.targets.base import Target
 from mmsmart.targets.generation_config import resolve
-from mmsmart.tree import TreeBatch
+from mmsmart.tree import CandidatePool, TreeBatch
 from mmsmart.turns import TurnLock
 from mmsmart.verification import accept
 
@@ -89,6 +89,21 @@ class StreamChunk:
         return self.text
 
 
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One round, as it went.
+
+    Attributes:
+        pool: Every candidate that was drafted; ``record.tree`` holds those that were verified.
+        record: Trees, verification and times.
+        taken: ``[B]`` tokens that each answer took; fewer than were emitted where it ended inside the block.
+    """
+
+    pool: CandidatePool
+    record: RoundRecord
+    taken: tuple[int, ...]
+
+
 class Engine:
     """Answers questions about pictures exactly as the target would, by drafting and verifying.
 
@@ -150,23 +165,26 @@ class Engine:
             shown, sent = len(text), len(ids)
             self.step(batch)
 
-    def step(self, batch: Batch) -> None:
-        """One round for every running request of a batch."""
+    def step(self, batch: Batch) -> Round:
+        """One round for every running request of a batch; what it returns is for those who watch."""
         with self._lock, torch.inference_mode():
             watch = Stopwatch(self.target.device)
             assert batch.draft is not None
             context = batch.context()
-            tree = grow(self.policy, batch.draft, batch.roots, context)
+            pool = draft(self.policy, batch.draft, batch.roots, context)
+            tree = TreeBatch.pack(pool, self.policy.select(pool, context))
             draft_ms = watch.lap()
             output = batch.target.verify(tree, keep_hidden=self.drafter.needs_hidden_states)
             verify_ms = watch.lap()
             verification = accept(tree, batch.sampler.choose(output.logits, tree, batch.positions))
             taken = batch.commit(tree, verification, output, self.drafter.observes_top_k)
             accepted = np.minimum(verification.num_accepted, taken)
-            self.policy.record(RoundRecord(draft_ms, verify_ms, tree, verification, context.context_lengths))
+            record = RoundRecord(draft_ms, verify_ms, tree, verification, context.context_lengths)
+            self.policy.record(record)
             drafted = tree.num_draft_tokens.tolist()
             batch.record(RoundStats(draft_ms, verify_ms, watch.lap(), tuple(drafted), tuple(accepted.tolist())))
             batch.drop_finished()
+        return Round(pool, record, tuple(taken))
 
     def prepare(self, request: Request, index: int = 0, count: int = 1) -> Prompt:
         """Checks and encodes a request, without any model work; ``index`` of ``count`` is for the error's words.

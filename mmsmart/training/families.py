@@ -31,6 +31,7 @@ class Family(Protocol):
         view: How it looks at pictures.
         form: Its prompt.
         card_notes: What the model card says of it.
+        joint_trains_tower: Whether its vision tower learns in the stage "joint" too.
         full_stages: Stages of the preset "full" that it trains otherwise than the table of presets says.
         rotary_pairs: For each rotary pair of a head, the pair of a LLaVA head that a warm start puts there.
     """
@@ -41,6 +42,7 @@ class Family(Protocol):
     view: View
     form: PromptForm
     card_notes: CardNotes
+    joint_trains_tower: bool
     full_stages: Mapping[str, StageSettings]
     rotary_pairs: Sequence[int]
 

@@ -1,4 +1,4 @@
-"""Stage "joint": the grown model learns from real pictures; the vision tower stays as it is."""
+"""Stage "joint": the grown model learns from drawn pictures, with or without its vision tower."""
 
 import random
 
@@ -36,21 +36,29 @@ class JointStage:
     """Next-token loss on answers about drawn pictures.
 
     Args:
-        module: Both halves; the vision tower is frozen here.
+        module: Both halves.
         encoders: Pack the rows.
         settings: What the rows hold.
         seed: Seed of pictures and questions.
+        trains_tower: Whether the vision tower learns too; otherwise it stays as it is.
     """
 
     name = "joint"
 
-    def __init__(self, module: WholeReader, encoders: SizedEncoders, settings: RowSettings, seed: int) -> None:
+    def __init__(
+        self,
+        module: WholeReader,
+        encoders: SizedEncoders,
+        settings: RowSettings,
+        seed: int,
+        trains_tower: bool = False,
+    ) -> None:
         self.module: nn.Module = module
         self._model = module
         self._encoders = encoders
         self._settings = settings
         self._seed = seed
-        module.picture.tower.requires_grad_(False)
+        module.picture.tower.requires_grad_(trains_tower)
 
     def loss(self, step: int) -> Tensor:
         """Loss of one batch of packed rows."""

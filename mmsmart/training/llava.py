@@ -102,6 +102,7 @@ class LlavaFamily:
     deep_layers = 10
     view = View()
     form = PromptForm()
+    joint_trains_tower = False
     card_notes = CardNotes(
         seen=f"{SIDE}x{SIDE} pixels ({GRID * GRID} visual tokens)",
         scaling=f"Everything is scaled to {SIDE}x{SIDE} pixels, so keep pictures near square.",

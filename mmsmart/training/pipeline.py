@@ -142,7 +142,8 @@ class Pipeline:
 
     def _joint(self) -> None:
         model = self.family.grow(self._plugged_in())
-        stage = JointStage(self._whole(model), self._encoders(FILLER_WEIGHT), self.preset.rows["joint"], self.seed)
+        rows, encoders = self.preset.rows["joint"], self._encoders(FILLER_WEIGHT)
+        stage = JointStage(self._whole(model), encoders, rows, self.seed, self.family.joint_trains_tower)
         run_stage(stage, self.preset.stages["joint"], self.folder)
 
     def _plugged_in(self) -> Any:

@@ -199,7 +199,7 @@ class Qwen2VLFamily:
         features=lambda tower, images: tower(images),
         token_side=PATCH * MERGE,
         other_sizes=((144, 112), (160, 128), (112, 144), (128, 160), (96, 96)),
-        other_share=0.25,
+        other_share=0.4,
         hidden=("cell",),
         has_places=False,
     )
@@ -208,12 +208,13 @@ class Qwen2VLFamily:
         scaling="A picture is seen at its own shape, scaled to at most 20,480 pixels (a large square one to 128x128).",
         processes="each stage ran in a one-thread process at low priority beside the training of `tiny-llava`.",
     )
+    joint_trains_tower = True
     full_stages = MappingProxyType(
         {
             "vision": StageSettings(steps=1750, batch=16, learning_rate=2e-3, minutes=60),
             "main": StageSettings(steps=1400, batch=8, learning_rate=2e-3, minutes=30, evaluate_every=100),
             "regress": StageSettings(steps=700, batch=16, learning_rate=1e-3, minutes=12),
-            "joint": StageSettings(steps=600, batch=8, learning_rate=5e-4, minutes=20, evaluate_every=50),
+            "joint": StageSettings(steps=1200, batch=8, learning_rate=5e-4, minutes=55, evaluate_every=50),
         }
     )
     rotary_pairs = tuple(pair // 2 + 8 * (pair % 2) for pair in range(16))
