@@ -6,7 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mmsmart.drafters.base import Drafter, DraftSession, PromptContext, RoundOutcome
-from mmsmart.tree import CandidatePool, Candidates, Ints
+from mmsmart.targets.base import Target
+from mmsmart.targets.inputs import ModelInputs
+from mmsmart.targets.session import TargetSession
+from mmsmart.tree import CandidatePool, Candidates, Ints, TreeBatch
 
 
 @dataclass
@@ -67,3 +70,43 @@ class _Session(DraftSession):
 
     def select_rows(self, rows: Sequence[int]) -> None:
         self.rows = [self.rows[r] for r in rows]
+
+
+class TargetDrafter(Drafter):
+    """The target itself, in a second session with a cache of its own; its first choices are always right.
+
+    Args:
+        target: The model.
+        inputs: The encoded prompts of every session, in order.
+    """
+
+    def __init__(self, target: Target, inputs: Sequence[ModelInputs]) -> None:
+        self.target, self.inputs = target, list(inputs)
+
+    def open(self, prompts: Sequence[PromptContext], roots: Ints) -> DraftSession:
+        assert [p.token_ids.tolist() for p in prompts] == [one.token_ids.tolist() for one in self.inputs]
+        session, _, _ = self.target.prefill(self.inputs, self.target.embed_images(self.inputs))
+        return _SecondSession(session)
+
+
+class _SecondSession(DraftSession):
+    def __init__(self, session: TargetSession) -> None:
+        self.session = session
+
+    def start_round(self, roots: Ints, depth_limit: Ints) -> None:
+        pass  # a forward over the whole pool at every depth needs no start
+
+    def expand(self, pool: CandidatePool, frontier: Ints, top_k: int) -> Candidates:
+        present = pool.present
+        logits = self.session.verify(TreeBatch.pack(pool, present)).logits
+        place = np.cumsum(present, axis=1) - 1
+        rows = np.arange(len(frontier))[:, None]
+        best = logits[rows, place[rows, np.maximum(frontier, 0)]].log_softmax(dim=-1).topk(top_k, dim=-1)
+        return Candidates(best.indices.numpy(), best.values.float().numpy())
+
+    def commit(self, outcome: RoundOutcome) -> None:
+        self.session.verify(outcome.tree)
+        self.session.commit(outcome.verification)
+
+    def select_rows(self, rows: Sequence[int]) -> None:
+        self.session.select_rows(rows)

@@ -110,11 +110,17 @@ def head_config(source: str, config: Mapping[str, Any], weights: Mapping[str, Te
 
 
 def _read_config(source: str) -> dict[str, Any]:
+    return _read_object(source, _needed(source, "config.json"))
+
+
+def _read_object(source: str, path: Path) -> dict[str, Any]:
     try:
-        config: dict[str, Any] = json.loads(_needed(source, "config.json").read_text(encoding="utf-8"))
+        record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ModelError(f"the drafter {source!r} has a damaged config.json: {error}") from error
-    return config
+        raise ModelError(f"the drafter {source!r} has a damaged {path.name}: {error}") from error
+    if not isinstance(record, dict):
+        raise ModelError(f"the drafter {source!r} has a damaged {path.name}: no JSON object")
+    return record
 
 
 def _check_fit(source: str, settings: HeadConfig, target: TargetFacts) -> None:
@@ -175,8 +181,10 @@ def _weight_paths(source: str) -> list[Path]:
         if (whole := _file(source, name)) is not None:
             return [whole]
         if (index := _file(source, f"{name}.index.json")) is not None:
-            shards = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-            return [_needed(source, shard) for shard in shards]
+            shards = _read_object(source, index).get("weight_map")
+            if not isinstance(shards, dict) or not shards:
+                raise ModelError(f"the drafter {source!r} has a damaged {index.name}: no weight_map")
+            return [_needed(source, str(shard)) for shard in sorted(set(shards.values()))]
     raise ModelError(f"the drafter {source!r} has no weights; expected {' or '.join(_WEIGHT_FILES)}")
 
 

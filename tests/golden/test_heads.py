@@ -12,14 +12,14 @@ from safetensors.torch import load_file, save_file
 from mmsmart.drafters.base import DraftSession, PromptContext, RoundOutcome
 from mmsmart.drafters.eagle import EagleDrafter, EagleSession
 from mmsmart.drafters.msd import MSDDrafter
-from mmsmart.drafting import grow
+from mmsmart.drafting import draft, grow
 from mmsmart.policies.base import RoundContext
 from mmsmart.policies.likelihood import Likelihood
+from mmsmart.policies.static import StaticTree
 from mmsmart.tree import Bools, CandidatePool, TreeBatch
 from mmsmart.verification import accept
 
-HERE = Path(__file__).resolve().parent.parent
-FOLDERS = (HERE / "data" / "golden", HERE.parent.parent / "shared" / "golden")
+FOLDER = Path(__file__).resolve().parent.parent / "data" / "golden"
 CASES = ("msd_llava", "msd_qwen2vl", "eagle1_llama_bias", "eagle1_llama3_gqa_nobias", "eagle1_qwen2_qkvbias")
 PLACEHOLDER = {"msd_llava": -200, "msd_qwen2vl": 93}
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -48,18 +48,11 @@ class FakeTarget:
 
 
 def case_files(case: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    for folder in FOLDERS:
-        if (folder / f"{case}.json").is_file():
-            return json.loads((folder / f"{case}.json").read_text()), load_file(folder / f"{case}.safetensors")
-    pytest.skip(f"{case} is neither in tests/data/golden nor in ../shared/golden")
+    return json.loads((FOLDER / f"{case}.json").read_text()), load_file(FOLDER / f"{case}.safetensors")
 
 
 def scenarios() -> list[tuple[str, str]]:
-    found = []
-    for case in CASES:
-        path = next((f / f"{case}.json" for f in FOLDERS if (f / f"{case}.json").is_file()), None)
-        found += [(case, name) for name in json.loads(path.read_text())["scenarios"]] if path else [(case, "any")]
-    return found
+    return [(case, name) for case in CASES for name in case_files(case)[0]["scenarios"]]
 
 
 def bound_drafter(case: str, tensors: dict[str, torch.Tensor], config: dict[str, Any], folder: Path) -> EagleDrafter:
@@ -138,3 +131,60 @@ def test_rounds_equal_the_original(case: str, scenario: str, tmp_path: Path) -> 
         session.commit(RoundOutcome(tree, verification, (tuple(emitted),), hidden[None]))
         roots, final = np.array(emitted[-1:]), [*final, *emitted]
     assert final[-5:] == tensors[f"{scenario}/out/final_ids"].tolist()[-5:]
+
+
+def token_paths(token_ids: list[int], parents: list[int]) -> list[tuple[int, ...]]:
+    """Each node's tokens from below the root on: what it is, in whatever order the nodes stand."""
+    paths: list[tuple[int, ...]] = [()]
+    for token, parent in zip(token_ids[1:], parents[1:], strict=True):
+        paths.append((*paths[parent], token))
+    return paths
+
+
+@torch.inference_mode()
+def test_the_fixed_tree_of_eagle_1_equals_the_original(tmp_path: Path) -> None:
+    record, tensors = case_files("eagle1_static_tree")
+    ranks = [tuple(r for r in row if r >= 0) for row in tensors["tree/paths"].tolist()]
+    parents = [-1, *(1 + ranks.index(path[:-1]) if path[:-1] else 0 for path in ranks)]
+    policy = StaticTree(ranks)
+    drafter = bound_drafter("eagle1_static_tree", tensors, record["config"], tmp_path)
+    roots = tensors["s/in/first_token"].numpy()
+    session = drafter.open([prompt_context("eagle1_static_tree", "s", tensors)], roots)
+    assert isinstance(session, EagleSession)
+    for number, wanted in enumerate([*record["scenarios"]["s"]["rounds"], None]):
+        at = f"s/r{number}"
+        pool = draft(policy, session, roots, RoundContext(np.array([99]), np.array([99])))
+        tree = TreeBatch.pack(pool, policy.select(pool, RoundContext(np.array([99]), np.array([99]))))
+        torch.testing.assert_close(session.seed, tensors[f"{at}/pass/out_hidden"][-1:], **CLOSE)
+        logits = tensors[f"{at}/topk_logits"].numpy()[0, : policy.top_k]
+        first = pool.log_probs[0, 1 : 1 + policy.top_k]
+        np.testing.assert_allclose(first - first[0], logits - logits[0], **CLOSE)
+        theirs = token_paths(tensors[f"{at}/draft_tokens"].tolist(), parents)
+        ours = token_paths(tree.token_ids[0].tolist(), tree.parents[0].tolist())
+        assert sorted(ours) == sorted(theirs)
+        if wanted is None:
+            break
+        order = [theirs.index(path) for path in ours]
+        verification = accept(tree, tensors[f"{at}/verify/tree_logits"][order].argmax(-1).numpy()[None])
+        emitted = verification.emitted(tree)[0]
+        assert int(verification.num_accepted[0]) == wanted["accept_length"]
+        assert emitted == tensors[f"{at}/verify/emitted"].tolist()
+        hidden = tensors[f"{at}/verify/tree_hidden"][order]
+        session.commit(RoundOutcome(tree, verification, (tuple(emitted),), hidden[None]))
+        roots = np.array(emitted[-1:])
+
+
+@pytest.mark.parametrize("case", ["tie_orphan_0", "tie_orphan_1"])
+def test_where_the_original_orphans_a_node_by_a_tie_its_parent_is_kept(case: str) -> None:
+    record, tensors = case_files("defects")
+    settings, scores = record["items"][case], tensors[f"{case}/pool_scores"].numpy()
+    width, parents = settings["top_k"], tensors[f"{case}/pool_parents_list"].tolist()
+    pool = CandidatePool([0])
+    pool.token_ids = np.append(0, tensors[f"{case}/pool_tokens"].numpy())[None]
+    pool.parents = np.array([[-1, *(parents[place // width] for place in range(len(scores)))]])
+    pool.log_probs = np.append(np.float32(0), scores)[None]
+    kept = np.flatnonzero(pool.top(settings["total_tokens"] - 1)[0])[1:] - 1
+    assert kept.tolist() == tensors[f"{case}/right_kept_pool_index"].tolist()
+    assert kept.tolist() != tensors[f"{case}/kept_pool_index"].tolist()
+    above = pool.parents[0, kept + 1]
+    assert set(above.tolist()) <= {0, *(kept + 1).tolist()}  # closed under ancestors, unlike the original's choice

@@ -1,6 +1,7 @@
 """An MSD session stays what a fresh one would be: after ragged rounds, rounds without drafting, and rows that left."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,13 @@ from mmsmart.config import SamplingParams
 from mmsmart.drafters.eagle import EagleSession
 from mmsmart.drafters.head import EagleHead
 from mmsmart.drafters.msd import MSDDrafter
+from mmsmart.drafting import draft
 from mmsmart.engine import Engine, Request
 from mmsmart.policies.base import RoundContext, TreePolicy
+from mmsmart.policies.chain import Chain
 from mmsmart.policies.likelihood import Likelihood
 from mmsmart.policies.none import NoDrafting
+from mmsmart.policies.static import StaticTree
 from mmsmart.targets.base import Target
 from mmsmart.training.drafter.answers import Answered
 from mmsmart.training.drafter.examples import make_examples
@@ -34,10 +38,10 @@ REQUESTS = [
 class Sometimes(TreePolicy):
     """Drafts in two rounds of three."""
 
-    top_k = 60
+    top_k = 120
 
     def __init__(self) -> None:
-        self.rounds, self.inner, self.off = 0, Likelihood(depth=1, top_k=60, total=150), NoDrafting()
+        self.rounds, self.inner, self.off = 0, Likelihood(depth=1, top_k=120, total=250), NoDrafting()
 
     def frontier(self, pool: CandidatePool, context: RoundContext) -> Ints | None:
         self.rounds += not pool.blocks
@@ -59,15 +63,17 @@ def random_head(target: Target, seed: int = 0) -> EagleHead:
     return head.to(target.dtype)
 
 
-def fresh_seed(drafter: MSDDrafter, target: Target, row: int, answer: list[int]) -> torch.Tensor:
-    """What a new session would draft from, given prompt and answer so far as one prompt."""
+def fresh_session(drafter: MSDDrafter, target: Target, row: int, answer: list[int]) -> EagleSession:
+    """A new session for prompt and answer so far as one prompt."""
     pictures, question = REQUESTS[row]
     answered = Answered(_Given(question, pictures), tuple(answer))
-    rows = make_examples(target, [answered], pictures=True).rows
-    session = EagleSession(drafter, rows)
-    session.start_round(np.array(answer[-1:]), np.array([9]))
-    assert session.seed is not None
-    return session.seed[0]
+    return EagleSession(drafter, make_examples(target, [answered], pictures=drafter.sees_pictures).rows)
+
+
+def proposals(session: EagleSession, roots: Ints) -> CandidatePool:
+    """All that a session proposes for a tree of three layers."""
+    limits = RoundContext(np.full(len(roots), 9), np.full(len(roots), 9))
+    return draft(Likelihood(depth=2, top_k=3, total=99), session, roots, limits)
 
 
 class _Given(Question):
@@ -79,26 +85,54 @@ class _Given(Question):
         return list(self.picture)
 
 
+@pytest.mark.parametrize("visual_tokens", ["all", "none"])
 @torch.inference_mode()
-def test_a_session_after_many_rounds_equals_a_fresh_one(target: Target) -> None:
-    drafter = MSDDrafter("").with_head(random_head(target), target.head)
+def test_a_session_proposes_over_32_rounds_what_a_fresh_one_would(target: Target, visual_tokens: str) -> None:
+    drafter = MSDDrafter("", visual_tokens=visual_tokens).with_head(random_head(target), target.head)
     engine = Engine(target, drafter, Sometimes())
-    sampling = [SamplingParams(max_new_tokens=n, temperature=3.0, seed=n) for n in (30, 12, 30)]
+    sampling = [SamplingParams(max_new_tokens=n, temperature=3.0, seed=n) for n in (120, 12, 120)]
     prompts = [engine.prepare(Request(*r, s)) for r, s in zip(REQUESTS, sampling, strict=True)]
     batch: Batch = engine.start(prompts)
-    accepted = 0
-    for _ in range(16):
-        engine.step(batch)
-        accepted += sum(p.stats.accepted for p in batch.running)
-        session = batch.draft
+    accepted = rejected = 0
+    for _ in range(32):
+        verification = engine.step(batch).record.verification
+        accepted += int(verification.num_accepted.sum())
+        rejected += int((verification.num_accepted == 0).sum())
+        session, roots = batch.draft, batch.roots
         assert isinstance(session, EagleSession)
-        session.start_round(batch.roots, np.full(len(batch.running), 9))
+        pool = proposals(session, roots)
         assert session.seed is not None
         for index, prompt in enumerate(batch.running):
-            expected = fresh_seed(drafter, target, prompts.index(prompt), prompt.sequence.token_ids)
-            torch.testing.assert_close(session.seed[index], expected, rtol=1e-7, atol=1e-9)
-    assert len(batch.running) < 3
-    assert accepted > 0
+            fresh = fresh_session(drafter, target, prompts.index(prompt), prompt.sequence.token_ids)
+            expected = proposals(fresh, roots[index : index + 1])
+            assert fresh.seed is not None
+            torch.testing.assert_close(session.seed[index], fresh.seed[0], rtol=1e-7, atol=1e-9)
+            assert pool.token_ids[index].tolist() == expected.token_ids[0].tolist()
+            np.testing.assert_allclose(pool.log_probs[index], expected.log_probs[0], rtol=1e-5, atol=1e-5)
+    assert [prompts.index(p) for p in batch.running] == [0, 2]  # one row left in between
+    assert accepted > 10
+    assert rejected > 10
+
+
+@pytest.mark.parametrize("policy", [Chain(4), StaticTree(), Likelihood(depth=2, top_k=60, total=200)])
+@pytest.mark.parametrize(
+    "settings",
+    [{"temperature": 1.0}, {"temperature": 2.5, "top_k": 40}, {"temperature": 1.5, "top_p": 0.8}],
+    ids=str,
+)
+def test_sampled_answers_are_plain_decodings_own(target: Target, policy: TreePolicy, settings: dict[str, Any]) -> None:
+    """One seed, one answer, with MSD too; that plain decoding samples the law itself is shown in test_sampling."""
+    drafter = MSDDrafter("").with_head(random_head(target), target.head)
+    requests = [
+        Request(*row, SamplingParams(max_new_tokens=20, seed=seed, **settings)) for seed, row in enumerate(REQUESTS)
+    ]
+    plain = [o.token_ids for o in Engine(target, drafter, NoDrafting()).generate_batch(requests)]
+    engine = Engine(target, drafter, policy)
+    outputs = engine.generate_batch(requests)
+    assert [o.token_ids for o in outputs] == plain
+    assert [engine.generate_batch([request])[0].token_ids for request in requests] == plain
+    assert all(o.stats.drafted > o.stats.accepted for o in outputs)
+    assert sum(o.stats.accepted for o in outputs) > 3 or not isinstance(policy, Likelihood)
 
 
 @torch.inference_mode()

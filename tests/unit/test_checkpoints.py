@@ -174,6 +174,15 @@ def broken(kind: str, folder: Path) -> Target:
         (folder / "config.json").unlink()
     elif kind == "damaged config":
         (folder / "config.json").write_text("{")
+    elif kind == "config that is a list":
+        (folder / "config.json").write_text("[]")
+    elif kind in ("damaged index", "empty index", "missing shard"):
+        weights.unlink()
+        index = {"damaged index": "{", "empty index": "{}", "missing shard": '{"weight_map": {"fc.weight": "a.bin"}}'}
+        (folder / "pytorch_model.bin.index.json").write_text(index[kind])
+    elif kind == "more than tensors":
+        weights.unlink()
+        torch.save({"state_dict": state}, folder / "pytorch_model.bin")
     elif kind == "no sizes":
         (folder / "config.json").write_text("{}")
     elif kind == "stretched positions":
@@ -193,9 +202,14 @@ def broken(kind: str, folder: Path) -> Target:
         ("wrong shape", r"fc.weight of shape \[16, 30\], expected \[16, 32\]"),
         ("wrong dtype", "fc.bias in torch.int32"),
         ("code", "cannot read pytorch_model.bin"),
+        ("more than tensors", "holds more than tensors"),
+        ("damaged index", "damaged pytorch_model.bin.index.json"),
+        ("empty index", "damaged pytorch_model.bin.index.json: no weight_map"),
+        ("missing shard", "has no a.bin"),
         ("no weights", "has no weights"),
         ("no config", "config.json"),
         ("damaged config", "damaged config.json"),
+        ("config that is a list", "damaged config.json: no JSON object"),
         ("no sizes", "has no hidden_size"),
         ("stretched positions", "'yarn'"),
     ],
