@@ -23,7 +23,7 @@ from mmsmart.policies.none import NoDrafting
 from mmsmart.policies.static import StaticTree
 from mmsmart.targets.base import Target
 from mmsmart.training.drafter.answers import Answered
-from mmsmart.training.drafter.examples import make_examples
+from mmsmart.training.drafter.examples import make_example
 from mmsmart.training.drafter.publish import new_head_config, publish
 from mmsmart.training.drafter.questions import Question
 from mmsmart.tree import Bools, CandidatePool, Ints
@@ -67,7 +67,7 @@ def fresh_session(drafter: MSDDrafter, target: Target, row: int, answer: list[in
     """A new session for prompt and answer so far as one prompt."""
     pictures, question = REQUESTS[row]
     answered = Answered(_Given(question, pictures), tuple(answer))
-    return EagleSession(drafter, make_examples(target, [answered], pictures=drafter.sees_pictures).rows)
+    return EagleSession(drafter, make_example(target, answered, pictures=drafter.sees_pictures).rows)
 
 
 def proposals(session: EagleSession, roots: Ints) -> CandidatePool:

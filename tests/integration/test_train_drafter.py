@@ -12,7 +12,7 @@ from mmsmart.api import load
 from mmsmart.drafters.head import EagleHead
 from mmsmart.errors import InputError
 from mmsmart.training.drafter.answers import Answered, answer_all
-from mmsmart.training.drafter.examples import ExampleStore, make_examples
+from mmsmart.training.drafter.examples import Examples, ExampleStore, make_example
 from mmsmart.training.drafter.loop import DrafterSettings, DrafterTrainer
 from mmsmart.training.drafter.publish import new_head_config
 from mmsmart.training.drafter.questions import load_questions
@@ -89,8 +89,9 @@ def test_a_killed_run_goes_on_where_it_stopped(data: Path, tmp_path: Path, llava
         return trainer
 
     whole, resumed = run(tmp_path / "whole", 8), run(tmp_path / "resumed", 6, 8)
-    for key in whole:  # kept hidden states come from batches of other sizes: equal but for rounding
-        torch.testing.assert_close(whole[key], resumed[key], rtol=1e-3, atol=1e-4)
+    assert whole.keys() == resumed.keys()
+    for key in whole:
+        assert torch.equal(whole[key], resumed[key]), key
 
 
 def test_answers_are_cached_whole_lines_only(data: Path, tmp_path: Path, llava_folder: Path) -> None:
@@ -119,7 +120,7 @@ def test_only_rows_that_predict_the_answer_are_graded(data: Path, llava_folder: 
     questions, _ = load_questions(str(data), 99, 0)
     answered = [Answered(question, (10 + index, 11, 12, 13)) for index, question in enumerate(questions[:3])]
     for pictures in (True, False):
-        examples = make_examples(target, answered, pictures=pictures)
+        examples = Examples.stacked([make_example(target, one, pictures=pictures) for one in answered])
         assert examples.graded.sum(dim=1).tolist() == [3, 3, 3]  # token 1 comes from the prefill, 2..4 are drafted
         for row in range(3):
             graded = examples.graded[row].nonzero()[:, 0]
@@ -128,17 +129,28 @@ def test_only_rows_that_predict_the_answer_are_graded(data: Path, llava_folder: 
             assert logits.shape == (3, target.vocab_size)
 
 
-def test_kept_examples_are_those_made_anew(data: Path, llava_folder: Path) -> None:
-    target = load(str(llava_folder), drafter="ngram", dtype="float64").target
+@pytest.mark.parametrize("family", ["llava", "qwen2_vl"])
+def test_an_example_is_the_same_whatever_stands_beside_it_and_whatever_is_kept(
+    family: str, data: Path, request: pytest.FixtureRequest
+) -> None:
+    folder = request.getfixturevalue(f"{family}_folder")
+    target = load(str(folder), drafter="ngram", dtype="float32").target
     questions, _ = load_questions(str(data), 99, 0)
     answered = [Answered(question, tuple(range(10, 13 + index))) for index, question in enumerate(questions[:4])]
+    alone = [make_example(target, one, pictures=True) for one in answered]
     store, small = (ExampleStore(target, pictures=True, budget_bytes=b) for b in (2**30, 1))
-    for chosen in ([answered[0], answered[2]], [answered[3], answered[2], answered[2]], answered):
-        wanted = make_examples(target, chosen, pictures=True)
-        for found in (store.batch(chosen), small.batch(chosen)):
-            assert torch.equal(found.graded, wanted.graded)
-            assert found.rows.counts.tolist() == wanted.rows.counts.tolist()
-            torch.testing.assert_close(found.wanted[wanted.graded], wanted.wanted[wanted.graded])
+    target.embed_images([target.encode(one.question.pictures(), one.question.text) for one in answered])
+    for chosen in ([0, 2], [3, 2, 2], [0, 1, 2, 3]):
+        for found in (kept.batch([answered[i] for i in chosen]) for kept in (store, small)):
+            for row, index in enumerate(chosen):
+                count, rows = int(alone[index].rows.counts[0]), found.rows
+                assert int(rows.counts[row]) == count
+                assert torch.equal(rows.token_ids[row, :count], alone[index].rows.token_ids[0])
+                assert torch.equal(rows.states[row, :count], alone[index].rows.states[0])
+                assert torch.equal(rows.is_picture[row, :count], alone[index].rows.is_picture[0])
+                assert torch.equal(found.wanted[row, :count], alone[index].wanted[0])
+                assert torch.equal(found.graded[row, :count], alone[index].graded[0])
+                assert not found.graded[row, count:].any()
 
 
 @pytest.mark.parametrize(("source", "words"), [("nowhere.jsonl", "nowhere.jsonl"), ("bad", "bad.jsonl:1")])

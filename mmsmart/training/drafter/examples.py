@@ -30,38 +30,45 @@ class Examples:
     wanted: Tensor
     graded: Tensor
 
+    @staticmethod
+    def stacked(singles: Sequence[Examples]) -> Examples:
+        """Puts single sequences under one another."""
+        pad = torch.nn.utils.rnn.pad_sequence
+        return Examples(
+            Rows.stacked([one.rows for one in singles]),
+            pad([one.wanted[0] for one in singles], batch_first=True),
+            pad([one.graded[0] for one in singles], batch_first=True),
+        )
+
 
 @torch.no_grad()
-def make_examples(target: Target, answered: Sequence[Answered], *, pictures: bool) -> Examples:
-    """Runs the target over prompts and answers.
+def make_example(target: Target, answered: Answered, *, pictures: bool) -> Examples:
+    """Runs the target over one prompt and answer, alone: its numbers must not depend on what stood beside it.
 
     Args:
         target: The model to imitate.
-        answered: Questions with its answers.
+        answered: A question with its answer.
         pictures: Whether the head is given picture rows (MSD) or none (EAGLE).
     """
-    prompts = [target.encode(one.question.pictures(), one.question.text) for one in answered]
-    whole = [_continued(prompt, one.token_ids) for prompt, one in zip(prompts, answered, strict=True)]
-    features = target.embed_images(whole)
-    _, _, hidden = target.prefill(whole, features, keep_hidden=True)
+    target.forget_images()  # features kept from a batch may differ in the last bits, at least on a GPU
+    prompt = target.encode(answered.question.pictures(), answered.question.text)
+    inputs = _continued(prompt, answered.token_ids)
+    features = target.embed_images([inputs])
+    _, _, hidden = target.prefill([inputs], features, keep_hidden=True)
     assert hidden is not None
-    runs, wanted, graded = [], [], []
-    for prompt, inputs, states, embeds in zip(prompts, whole, hidden, features, strict=True):
-        # The last token has no row of its own: it only is the next token of the row before it.
-        context = PromptContext(
-            token_ids=inputs.token_ids[:-1].numpy(),
-            image_mask=inputs.image_mask[:-1].numpy(),
-            image_embeds=torch.cat(embeds) if embeds else None,
-            hidden_states=states[:-1],
-        )
-        runs.append(prompt_rows(context, int(inputs.token_ids[-1]), pictures=pictures))
-        kept = slice(None) if pictures else torch.from_numpy(np.append(~inputs.image_mask[1:-1].numpy(), True))
-        after = torch.arange(1, inputs.length)  # row j predicts token j + 2
-        is_answer = (after + 1 > prompt.length) & (after + 1 < inputs.length)
-        wanted.append(states[1:][kept])
-        graded.append(is_answer.to(states.device)[kept])
-    pad = torch.nn.utils.rnn.pad_sequence
-    return Examples(Rows.stacked(runs), pad(wanted, batch_first=True), pad(graded, batch_first=True))
+    states = hidden[0]
+    # The last token has no row of its own: it only is the next token of the row before it.
+    context = PromptContext(
+        token_ids=inputs.token_ids[:-1].numpy(),
+        image_mask=inputs.image_mask[:-1].numpy(),
+        image_embeds=torch.cat(features[0]) if features[0] else None,
+        hidden_states=states[:-1],
+    )
+    rows = prompt_rows(context, int(inputs.token_ids[-1]), pictures=pictures)
+    kept = slice(None) if pictures else torch.from_numpy(np.append(~inputs.image_mask[1:-1].numpy(), True))
+    after = torch.arange(1, inputs.length)  # row j predicts token j + 2
+    is_answer = (after + 1 > prompt.length) & (after + 1 < inputs.length)
+    return Examples(rows, states[1:][kept][None], is_answer.to(states.device)[kept][None])
 
 
 class ExampleStore:
@@ -79,33 +86,17 @@ class ExampleStore:
         self._kept: dict[Answered, Examples] = {}
 
     def batch(self, answered: Sequence[Answered]) -> Examples:
-        """The examples of these questions, right-padded together."""
-        missing = [one for one in dict.fromkeys(answered) if one not in self._kept]
-        made: dict[Answered, Examples] = {}
-        if missing:
-            together = make_examples(self.target, missing, pictures=self.pictures)
-            made = {one: _single(together, row) for row, one in enumerate(missing)}
-        for one, example in made.items():
-            size = example.rows.states.nbytes + example.wanted.nbytes
-            if size <= self._room:
-                self._kept[one] = example
-                self._room -= size
-        chosen = [self._kept[one] if one in self._kept else made[one] for one in answered]
-        pad = torch.nn.utils.rnn.pad_sequence
-        return Examples(
-            Rows.stacked([example.rows for example in chosen]),
-            pad([example.wanted[0] for example in chosen], batch_first=True),
-            pad([example.graded[0] for example in chosen], batch_first=True),
-        )
+        """The examples of these questions, right-padded together; the same numbers whatever was asked for before."""
+        made = {one: self._kept.get(one) or self._make(one) for one in dict.fromkeys(answered)}
+        return Examples.stacked([made[one] for one in answered])
 
-
-def _single(examples: Examples, row: int) -> Examples:
-    """One sequence of a batch, its padding cut off."""
-    count = int(examples.rows.counts[row])
-    one = examples.rows.select([row])
-    rows = Rows(one.token_ids[:, :count], one.states[:, :count].clone(), one.is_picture[:, :count], one.counts)
-    at = slice(row, row + 1)
-    return Examples(rows, examples.wanted[at, :count].clone(), examples.graded[at, :count].clone())
+    def _make(self, answered: Answered) -> Examples:
+        example = make_example(self.target, answered, pictures=self.pictures)
+        size = example.rows.states.nbytes + example.wanted.nbytes
+        if size <= self._room:
+            self._kept[answered] = example
+            self._room -= size
+        return example
 
 
 def _continued(inputs: ModelInputs, token_ids: Sequence[int]) -> ModelInputs:
