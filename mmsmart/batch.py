@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from mmsmart.config import SamplingParams
-from mmsmart.drafters.base import DraftSession, RoundOutcome
+from mmsmart.drafters.base import DraftSession, PromptContext, RoundOutcome
 from mmsmart.policies.base import RoundContext
 from mmsmart.sampling import Sampler
 from mmsmart.sequence import Sequence
@@ -95,6 +97,22 @@ class Batch:
             self.sampler.select_rows(rows)
             if self.draft is not None:
                 self.draft.select_rows(rows)
+
+
+def prompt_context(inputs: ModelInputs, pictures: Seq[Tensor], states: Tensor | None) -> PromptContext:
+    """What a drafter gets to see of a prompt after its prefill.
+
+    Args:
+        inputs: The encoded prompt.
+        pictures: Its projected features, ``[num_tokens, H]`` a picture.
+        states: ``[T, H]`` its last hidden states; without them the drafter does not get the features either.
+    """
+    return PromptContext(
+        token_ids=inputs.token_ids.numpy(),
+        image_mask=inputs.image_mask.numpy(),
+        image_embeds=torch.cat(list(pictures)) if states is not None and pictures else None,
+        hidden_states=states,
+    )
 
 
 def _top(logits: Tensor, top_k: int) -> tuple[Tensor | None, Tensor | None]:

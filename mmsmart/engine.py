@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from mmsmart import images
-from mmsmart.batch import Batch, Prompt
+from mmsmart.batch import Batch, Prompt, prompt_context
 from mmsmart.config import SamplingParams
-from mmsmart.drafters.base import Drafter, PromptContext
+from mmsmart.drafters.base import Drafter
 from mmsmart.drafting import draft
 from mmsmart.errors import InputError, MmsmartError
 from mmsmart.policies.base import RoundRecord, TreePolicy
@@ -221,15 +221,8 @@ class Engine:
             batch = Batch(prompts, session, sampler)
             last = TreeBatch.roots([int(i.token_ids[-1]) for i in inputs])
             batch.commit_first(sampler.choose(logits, last, batch.positions))
-            contexts = [
-                PromptContext(
-                    token_ids=one.token_ids.numpy(),
-                    image_mask=one.image_mask.numpy(),
-                    image_embeds=torch.cat(pictures) if keep and pictures else None,
-                    hidden_states=hidden[row] if hidden is not None else None,
-                )
-                for row, (one, pictures) in enumerate(zip(inputs, features, strict=True))
-            ]
+            states = hidden if hidden is not None else [None] * len(inputs)
+            contexts = [prompt_context(*parts) for parts in zip(inputs, features, states, strict=True)]
             batch.draft = self.drafter.open(contexts, batch.roots)
             other_ms = watch.lap()
             for prompt in prompts:

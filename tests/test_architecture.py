@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = (
-    {"errors", "config", "registry", "embedded", "turns", "command"},
+    {"errors", "config", "registry", "embedded", "turns", "command", "files"},
     {"pixels", "images", "tree", "sampling"},
     {"verification", "kv_cache", "stats", "costs", "policies"},
     {"targets", "drafters"},

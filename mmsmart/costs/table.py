@@ -8,7 +8,6 @@ constant.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mmsmart.errors import InputError
+from mmsmart.files import replacing
 
 SCHEMA = 1
 Floats = NDArray[np.float64]
@@ -71,10 +71,8 @@ class CostTable:
 
     def save(self, path: Path) -> None:
         """Writes JSON, whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}.tmp")  # processes may measure at the same time
-        draft.write_text(json.dumps({"schema": SCHEMA} | asdict(self)) + "\n", encoding="utf-8")
-        draft.replace(path)
+        with replacing(path) as draft:
+            draft.write_text(json.dumps({"schema": SCHEMA} | asdict(self)) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path, settings: Mapping[str, Any]) -> CostTable:

@@ -10,6 +10,7 @@ from typing import Any
 
 from mmsmart.errors import InputError
 from mmsmart.eval.tasks.base import Score
+from mmsmart.files import replacing
 from mmsmart.stats import GenerationStats
 
 
@@ -179,9 +180,8 @@ def _ratio(above: float | None, below: float | None) -> float | None:
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
     """Writes a file whole or not at all."""
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.replace(path)
+    with replacing(path) as draft:
+        draft.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:

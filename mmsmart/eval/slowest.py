@@ -15,6 +15,7 @@ from mmsmart import images
 from mmsmart.errors import ImageError
 from mmsmart.eval.data.fields import Picture
 from mmsmart.eval.results import ResultRow
+from mmsmart.files import replacing
 
 KEPT = 8
 FOLDER = "thumbnails"
@@ -57,10 +58,8 @@ def save_thumbnail(folder: Path, index: int, pictures: Sequence[Picture]) -> Non
     except ImageError:
         return  # what cannot be read has failed as a sample already
     picture.thumbnail((_SIDE, _SIDE))
-    path.parent.mkdir(exist_ok=True)
-    draft = path.with_suffix(".draft")
-    picture.save(draft, "JPEG", quality=_QUALITY)
-    draft.replace(path)
+    with replacing(path) as draft:
+        picture.save(draft, "JPEG", quality=_QUALITY)
 
 
 def thumbnail(index: int) -> str:

@@ -1,7 +1,6 @@
 """One training stage: the loop that all stages share, resumable from its checkpoint after any kill."""
 
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from mmsmart.files import replacing
 from mmsmart.training.optim import apply_gradients, build_optimizers, rate_factor
 
 SECONDS_BETWEEN_SAVES = 60.0
@@ -70,11 +70,8 @@ class RunFolder:
 
     def save(self, stage: str, checkpoint: dict[str, Any]) -> None:
         """Writes a checkpoint so that a kill leaves either the old one or the new one."""
-        path = self.checkpoint(stage)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".tmp")
-        torch.save(checkpoint, draft)
-        os.replace(draft, path)
+        with replacing(self.checkpoint(stage)) as draft:
+            torch.save(checkpoint, draft)
 
     def log(self, stage: str, record: dict[str, Any]) -> None:
         """Appends one line to the stage's log."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from mmsmart.batch import prompt_context
 from mmsmart.config import SamplingParams
-from mmsmart.drafters.base import PromptContext
 from mmsmart.drafters.head import EagleHead
 from mmsmart.drafters.msd import MSDDrafter
 from mmsmart.engine import Engine, Request
@@ -126,9 +126,7 @@ def _prompt_read_ms(target: Target, head: EagleHead, requests: Sequence[Request]
             features = target.embed_images([inputs])
             _, _, hidden = target.prefill([inputs], features, keep_hidden=True)
             assert hidden is not None
-            embeds = torch.cat(features[0]) if features[0] else None
-            context = PromptContext(inputs.token_ids.numpy(), inputs.image_mask.numpy(), embeds, hidden[0])
-            session = drafter.open([context], np.array([0]))
+            session = drafter.open([prompt_context(inputs, features[0], hidden[0])], np.array([0]))
             watch = Stopwatch(target.device)
             session.start_round(np.array([0]), np.array([1]))
             times.append(watch.lap())

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmsmart.drafters.base import PromptContext
+from mmsmart.batch import prompt_context
 from mmsmart.drafters.rows import Rows, prompt_rows
 from mmsmart.targets.base import Target
 from mmsmart.targets.inputs import ModelInputs
@@ -58,12 +58,8 @@ def make_example(target: Target, answered: Answered, *, pictures: bool) -> Examp
     assert hidden is not None
     states = hidden[0]
     # The last token has no row of its own: it only is the next token of the row before it.
-    context = PromptContext(
-        token_ids=inputs.token_ids[:-1].numpy(),
-        image_mask=inputs.image_mask[:-1].numpy(),
-        image_embeds=torch.cat(features[0]) if features[0] else None,
-        hidden_states=states[:-1],
-    )
+    but_last = replace(inputs, token_ids=inputs.token_ids[:-1], image_mask=inputs.image_mask[:-1])
+    context = prompt_context(but_last, features[0], states[:-1])
     rows = prompt_rows(context, int(inputs.token_ids[-1]), pictures=pictures)
     kept = slice(None) if pictures else torch.from_numpy(np.append(~inputs.image_mask[1:-1].numpy(), True))
     after = torch.arange(1, inputs.length)  # row j predicts token j + 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from mmsmart.config import SamplingParams
 from mmsmart.drafters.head import EagleHead
 from mmsmart.drafters.msd import MSDDrafter
 from mmsmart.engine import Engine, Request
+from mmsmart.files import replacing
 from mmsmart.policies.chain import Chain
 from mmsmart.stats import pooled
 from mmsmart.targets.base import Target
@@ -147,7 +147,8 @@ class DrafterTrainer:
         if length > progress.best:
             progress.best, progress.since_best = length, 0
             if self._main:
-                _write(self.head.state_dict(), self.folder / "best.pt")
+                with replacing(self.folder / "best.pt") as draft:
+                    torch.save(self.head.state_dict(), draft)
         bar.set_postfix(loss=f"{loss:.3f}", acceptance_length=f"{length:.2f}", best=f"{progress.best:.2f}")
         if self._main:
             (self.folder / "curve.json").write_text(json.dumps(progress.curve) + "\n")
@@ -159,7 +160,8 @@ class DrafterTrainer:
                 "optimizer": self.optimizer.state_dict(),
                 "progress": vars(self.progress),
             }
-            _write(state, self.folder / "checkpoint.pt")
+            with replacing(self.folder / "checkpoint.pt") as draft:
+                torch.save(state, draft)
         self.accelerator.wait_for_everyone()
 
     def _resume(self) -> None:
@@ -217,9 +219,3 @@ def _chosen(answered: Sequence[Answered], step: int, settings: DrafterSettings, 
     share = 0.0 if step < first else min(1.0, (step - first + 1) / max(1, (settings.steps - first) * 0.95))
     pools = [seen if (seen and (not text or rng.random() < share)) else text for _ in range(settings.batch)]
     return [rng.choice(pool) for pool in pools]
-
-
-def _write(state: Any, path: Path) -> None:
-    draft = path.with_suffix(".tmp")
-    torch.save(state, draft)
-    os.replace(draft, path)
