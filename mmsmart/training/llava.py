@@ -5,7 +5,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from torch import nn
 from transformers import (
     CLIPVisionConfig,
@@ -20,14 +19,14 @@ from mmsmart.training.growth import grow
 from mmsmart.training.rows import PromptForm
 from mmsmart.training.saving import save_target
 from mmsmart.training.stage import StageSettings
-from mmsmart.training.tokenizer import IMAGE, MAX_LENGTH, VOCABULARY_SIZE, build_tokenizer
+from mmsmart.training.text_model import DEEP_LAYERS, SHALLOW_LAYERS, TEXT, TEXT_WIDTH, initialised
+from mmsmart.training.tokenizer import IMAGE, build_tokenizer
 from mmsmart.training.view import View
 
 SIDE = 128
 PATCH = 16
 GRID = SIDE // PATCH
 VISION_WIDTH = 192
-TEXT_WIDTH = 256
 
 
 def build_model(tokenizer: PreTrainedTokenizerFast, text_layers: int, seed: int) -> LlavaForConditionalGeneration:
@@ -46,7 +45,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, text_layers: int, seed: int)
     image_token: Any = tokenizer.convert_tokens_to_ids(IMAGE)
     config = LlavaConfig(
         vision_config=_vision_config(),
-        text_config=_text_config(text_layers, ids),
+        text_config=LlamaConfig(**TEXT, **ids, num_hidden_layers=text_layers, head_dim=32, tie_word_embeddings=False),
         image_token_index=image_token,
         vision_feature_layer=-1,
         vision_feature_select_strategy="default",
@@ -54,13 +53,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, text_layers: int, seed: int)
         tie_word_embeddings=False,
         **ids,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = LlavaForConditionalGeneration(config)
-        table: Any = model.get_input_embeddings().weight
-        nn.init.normal_(table, std=TEXT_WIDTH**-0.5)
-        with torch.no_grad():
-            model.lm_head.weight.copy_(table)
+    model: LlavaForConditionalGeneration = initialised(LlavaForConditionalGeneration, config, seed)
     return model
 
 
@@ -76,30 +69,14 @@ def _vision_config() -> CLIPVisionConfig:
     )
 
 
-def _text_config(layers: int, ids: dict[str, Any]) -> LlamaConfig:
-    return LlamaConfig(
-        vocab_size=VOCABULARY_SIZE,
-        hidden_size=TEXT_WIDTH,
-        intermediate_size=704,
-        num_hidden_layers=layers,
-        num_attention_heads=8,
-        num_key_value_heads=8,
-        head_dim=32,
-        max_position_embeddings=MAX_LENGTH,
-        initializer_range=0.03,
-        tie_word_embeddings=False,
-        **ids,
-    )
-
-
 class LlavaFamily:
     """What the pipeline needs to know of the family."""
 
     name = "llava"
     feature_width = VISION_WIDTH
     text_width = TEXT_WIDTH
-    shallow_layers = 4
-    deep_layers = 10
+    shallow_layers = SHALLOW_LAYERS
+    deep_layers = DEEP_LAYERS
     view = View()
     form = PromptForm()
     joint_trains_tower = False

@@ -21,14 +21,14 @@ from mmsmart.training.growth import grow
 from mmsmart.training.rows import PromptForm
 from mmsmart.training.saving import save_parts
 from mmsmart.training.stage import StageSettings
-from mmsmart.training.tokenizer import MAX_LENGTH, SPACE, VOCABULARY_SIZE, assemble_tokenizer, words
+from mmsmart.training.text_model import DEEP_LAYERS, SHALLOW_LAYERS, TEXT, TEXT_WIDTH, initialised
+from mmsmart.training.tokenizer import SPACE, assemble_tokenizer, words
 from mmsmart.training.view import View
 
 PATCH = 8
 MERGE = 2
 FRAMES = 2
 VISION_WIDTH = 160
-TEXT_WIDTH = 256
 ROPE_BASE = 100.0
 MIN_PIXELS = 64 * 64
 MAX_PIXELS = 128 * 160
@@ -69,14 +69,7 @@ VISION = {
     "temporal_patch_size": FRAMES,
     "initializer_range": 0.04,
 }
-TEXT: dict[str, Any] = {
-    "vocab_size": VOCABULARY_SIZE,
-    "hidden_size": TEXT_WIDTH,
-    "intermediate_size": 704,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 8,
-    "max_position_embeddings": MAX_LENGTH,
-    "initializer_range": 0.03,
+QWEN_TEXT = TEXT | {
     "rms_norm_eps": 1e-6,
     "rope_parameters": {"rope_type": "default", "rope_theta": ROPE_BASE, "mrope_section": [4, 6, 6]},
 }
@@ -170,15 +163,9 @@ def build_model(tokenizer: PreTrainedTokenizerFast, text_layers: int, seed: int)
     """
     ids: dict[str, Any] = {name: _id(tokenizer, token) for name, token in TOKEN_IDS.items()}
     text = {"bos_token_id": _id(tokenizer, PAD), "eos_token_id": _id(tokenizer, IM_END)}
-    text_config = TEXT | text | {"pad_token_id": _id(tokenizer, PAD), "num_hidden_layers": text_layers}
+    text_config = QWEN_TEXT | text | {"pad_token_id": _id(tokenizer, PAD), "num_hidden_layers": text_layers}
     config = Qwen2VLConfig(vision_config=dict(VISION), text_config=text_config, tie_word_embeddings=False, **ids)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen2VLForConditionalGeneration(config)
-        table: Any = model.get_input_embeddings().weight
-        nn.init.normal_(table, std=TEXT_WIDTH**-0.5)
-        with torch.no_grad():
-            model.lm_head.weight.copy_(table)
+    model: Qwen2VLForConditionalGeneration = initialised(Qwen2VLForConditionalGeneration, config, seed)
     return model
 
 
@@ -193,8 +180,8 @@ class Qwen2VLFamily:
     name = "qwen2_vl"
     feature_width = MERGE**2 * VISION_WIDTH
     text_width = TEXT_WIDTH
-    shallow_layers = 4
-    deep_layers = 10
+    shallow_layers = SHALLOW_LAYERS
+    deep_layers = DEEP_LAYERS
     view = View(
         features=lambda tower, images: tower(images),
         token_side=PATCH * MERGE,
