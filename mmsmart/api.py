@@ -14,7 +14,7 @@ from mmsmart.costs.online import CostModel
 from mmsmart.drafters.base import Drafter
 from mmsmart.drafters.checkpoints import kind_of
 from mmsmart.engine import Engine, GenerationOutput, Pictures, SamplingOptions
-from mmsmart.errors import ModelError
+from mmsmart.errors import InputError, ModelError
 from mmsmart.policies.base import TreePolicy
 from mmsmart.registry import DEFAULT_MODEL, DRAFTERS, POLICIES, PUBLISHED_DRAFTERS, create
 from mmsmart.targets.loading import load_target
@@ -33,6 +33,7 @@ def load(
     profile: Literal["auto"] | None = "auto",
     device: str = "auto",
     dtype: str | torch.dtype = "auto",
+    compile: Literal["auto"] | bool = "auto",
     **options: Any,
 ) -> Engine:
     """Loads a target with its drafter and policy.
@@ -46,17 +47,23 @@ def load(
             ``None`` lets them guess from shapes alone.
         device: ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ...
         dtype: ``"auto"`` (the checkpoint's on a GPU, float32 on a CPU), a name or a torch dtype.
+        compile: Whether verification is compiled for few fixed shapes, on a GPU as CUDA graphs: ``"auto"`` does so on
+            GPUs where the model allows it, and goes on without where compiling fails; ``True`` insists; ``False`` not.
         options: Handed to transformers' ``from_pretrained``: ``device_map``, ``quantization_config``, ``revision``, ...
 
     Raises:
-        InputError: An unknown name or option.
+        InputError: An unknown name or option, or ``compile=True`` for a model that cannot be compiled.
         ModelError: The model, or the drafter that was asked for, cannot be loaded or does not fit.
     """
-    # Names are checked before the weights are read.
+    # Names and settings are checked before the weights are read.
+    if not isinstance(compile, bool) and compile != "auto":
+        raise InputError(f"compile must be 'auto', True or False, got {compile!r}")
     shape = make_policy(policy)
     published = PUBLISHED_DRAFTERS.get(model, FALLBACK_DRAFTER)
     proposer = _drafter(published if drafter == "auto" else drafter)
     target = load_target(model, device=device, dtype=dtype, **options)
+    if compile is True or (compile == "auto" and target.device.type == "cuda"):
+        target.compile(required=compile is True)
     try:
         engine = Engine(target, proposer, shape)
     except ModelError as error:

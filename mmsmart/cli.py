@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mmsmart import __version__
-from mmsmart.command import Parser, run
+from mmsmart.command import COMPILE, Parser, run
 from mmsmart.config import SamplingParams
 from mmsmart.errors import InputError
 from mmsmart.eval.cli import add_parser as add_eval_parser
@@ -59,6 +59,7 @@ def _add_generate(commands: Any) -> None:
     add("--policy", default="auto", help=f"auto, {', '.join(POLICIES)}; {options}")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     add("--dtype", default="auto", help="auto, float32, bfloat16, float16 or float64")
+    add("--compile", default="auto", choices=COMPILE, help="auto (on for GPUs), on or off")
     add("--max-new-tokens", type=int, default=cap, metavar="N", help=f"most tokens to write ({cap})")
     add("--temperature", type=float, default=default.temperature, metavar="T", help="0 is greedy (0)")
     add("--top-p", type=float, default=default.top_p, metavar="P", help="nucleus, in (0, 1] (1: off)")
@@ -88,6 +89,7 @@ def _generate(arguments: argparse.Namespace) -> int:
         policy=arguments.policy,
         device=arguments.device,
         dtype=arguments.dtype,
+        compile=COMPILE[arguments.compile],
     )
     output = None
     for chunk in engine.stream(pictures, arguments.question, **options):
@@ -110,6 +112,7 @@ def _add_profile(commands: Any) -> None:
     add("--batch", default="1,2,4,8,16,32", metavar="N,N,...", help="batch sizes (1,2,4,8,16,32)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ...")
     add("--dtype", default="auto", help="auto, float32, bfloat16, float16 or float64")
+    add("--compile", default="auto", choices=COMPILE, help="auto (on for GPUs), on or off")
     add("--threads", type=int, metavar="N", help="torch threads (torch's own choice)")
     add("--plot", type=Path, metavar="FILE", help="draw measured points, table and fitted curves")
     parser.set_defaults(run=_profile)
@@ -130,7 +133,12 @@ def _profile(arguments: argparse.Namespace) -> int:
         torch.set_num_threads(arguments.threads)
     quiet(progress=arguments.model not in EMBEDDED_MODELS)
     engine = load(
-        arguments.model, drafter=arguments.drafter, policy="none", device=arguments.device, dtype=arguments.dtype
+        arguments.model,
+        drafter=arguments.drafter,
+        policy="none",
+        device=arguments.device,
+        dtype=arguments.dtype,
+        compile=COMPILE[arguments.compile],
     )
     measured = profile(engine, batches=tuple(sorted({int(size) for size in sizes})), refresh=True)
     _print_grid("target forward, by nodes a row (root included)", measured.table.verify)

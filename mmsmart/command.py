@@ -6,10 +6,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from mmsmart.errors import ImageError, InputError, MmsmartError
 
+COMPILE: dict[str, Literal["auto"] | bool] = {"auto": "auto", "on": True, "off": False}
+"""How a command line writes the ``compile`` of `mmsmart.load`."""
 USAGE_ERROR, FAILURE, INTERRUPTED = 2, 1, 130
 
 

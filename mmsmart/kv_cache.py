@@ -97,6 +97,13 @@ class RaggedCache(Cache):
         for block in self._blocks:
             block.select_rows(rows)
 
+    def states(self) -> Tensor:
+        """``[layers, 2, B, kv heads, slots, head dim]`` keys and values of a cache on one device."""
+        assert len(self._blocks) == 1
+        data = self._blocks[0].data
+        assert data is not None
+        return data.transpose(0, 1)
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Committed slots of the longest row."""
         return int(self.lengths.max())
@@ -192,3 +199,68 @@ class _Layer(CacheLayerMixin):
     def get_max_cache_shape(self) -> int:
         """No bound (the name before transformers 5.24)."""
         return -1
+
+
+class Storage:
+    """Keys and values of fixed shape: every forward sees all slots, and writes where an index tensor says.
+
+    Attributes:
+        data: ``[layers, 2, R, kv heads, capacity, head dim]``, always finite.
+        layers: What attention layers get in a cache's place.
+        graphs: Forwards recorded on this memory, by their number of nodes.
+    """
+
+    def __init__(self, like: Tensor, rows: int, capacity: int) -> None:
+        self.rows, self.capacity = rows, capacity
+        layers, two, _, heads, _, dim = like.shape
+        self.data = like.new_zeros(layers, two, rows, heads, capacity, dim)
+        index = torch.arange(rows, device=like.device)[:, None]
+        self.layers = [SlotLayer(states, index) for states in self.data]
+        self.graphs: dict[int, Any] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of keys and values."""
+        return self.data.nbytes
+
+    def fill(self, source: Tensor, rows: Sequence[int], count: int) -> None:
+        """Copies the first ``count`` slots of these rows of another storage, or of this one."""
+        index = torch.as_tensor(rows, device=source.device)
+        self.data[:, :, : len(rows), :, :count] = source[:, :, :, :, :count].index_select(2, index)
+        self.data[:, :, :, :, count:] = 0  # who was here before may have left NaN, and 0 x NaN is NaN
+        self.data[:, :, len(rows) :] = 0
+
+    def write_to(self, slots: Tensor) -> None:
+        """Says where the next forward writes ``[R, n]``."""
+        for layer in self.layers:
+            layer.slots = slots
+
+
+class SlotLayer:
+    """One layer's keys and values ``[2, R, kv heads, capacity, head dim]``; plain, for compilers to see through."""
+
+    def __init__(self, states: Tensor, rows: Tensor) -> None:
+        self.states, self.rows = states, rows
+        self.slots: Tensor
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Writes ``[R, heads, n, dim]`` states and returns all slots."""
+        keys, values = self.states[0], self.states[1]
+        keys[self.rows, :, self.slots] = key_states.transpose(1, 2)
+        values[self.rows, :, self.slots] = value_states.transpose(1, 2)
+        return keys, values
+
+
+class SlotCache(RaggedCache):
+    """Rows of unequal lengths in a `Storage`, which may have more rows."""
+
+    def __init__(self, storage: Storage, lengths: Ints) -> None:
+        super().__init__(len(storage.layers), len(lengths), capacity=storage.capacity)
+        self.lengths = lengths
+        self.storage = storage
+        self._blocks[0].data = storage.data.transpose(0, 1)
+
+    def select_rows(self, rows: Sequence[int]) -> None:
+        """Keeps these rows, in this order, at the front of the same storage."""
+        self.lengths = self.lengths[np.asarray(rows, np.int64)]
+        self.storage.fill(self.storage.data, rows, int(self.lengths.max()))

@@ -16,16 +16,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from mmsmart import __version__
 from mmsmart.batch import Prompt
 from mmsmart.config import SamplingParams
 from mmsmart.costs.estimate import estimate
-from mmsmart.costs.profiler import BATCHES, CONTEXTS, WIDTHS, Bench, Profile, measure, paper_curves
+from mmsmart.costs.profiler import BATCHES, CONTEXTS, NODES, WIDTHS, Bench, Profile, measure, paper_curves
 from mmsmart.costs.table import CostTable
 from mmsmart.drafters.base import RoundOutcome
 from mmsmart.engine import Engine
 from mmsmart.policies.likelihood import Likelihood
 from mmsmart.sequence import Sequence
 from mmsmart.stats import GenerationStats
+from mmsmart.targets.base import Target
+from mmsmart.targets.compiled import NODE_SIZES
 from mmsmart.targets.inputs import ModelInputs
 from mmsmart.tree import CandidatePool, Ints, TreeBatch
 from mmsmart.verification import Verification
@@ -45,8 +48,10 @@ def settings_of(engine: Engine) -> dict[str, Any]:
         "model": target.name,
         "drafter": f"{type(drafter).__name__} {getattr(drafter, 'checkpoint', '')}".strip(),
         "dtype": str(target.dtype),
+        "compiled": target.compiled is not None,
         "threads": 0 if gpu else torch.get_num_threads(),
-        "versions": {name: importlib.metadata.version(name) for name in ("torch", "transformers", "mmsmart")},
+        "versions": {"mmsmart": __version__}
+        | {name: importlib.metadata.version(name) for name in ("torch", "transformers")},
     }
 
 
@@ -75,11 +80,23 @@ def profile(engine: Engine, *, batches: Seq[int] = BATCHES, refresh: bool = Fals
             settings,
             batches=batches,
             contexts=contexts,
+            nodes=node_sizes(engine.target),
             synchronize=wait,
             progress=progress,
         )
     result.table.save(path)
     return result
+
+
+def node_sizes(target: Target) -> tuple[int, ...]:
+    """Tree sizes to measure, where they are others than usual.
+
+    A compiled target pads to few sizes: a size and the next one, on both sides of each step, make a staircase.
+    """
+    if target.compiled is None:
+        return ()
+    tops = [size for size in NODE_SIZES if size <= max(NODES)]
+    return tuple(sorted({*tops, *(top + 1 for top in tops[:-1])}))
 
 
 def estimated(engine: Engine) -> Profile:

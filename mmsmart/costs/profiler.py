@@ -49,6 +49,7 @@ def measure(
     *,
     batches: Sequence[int] = BATCHES,
     contexts: Sequence[int] = CONTEXTS,
+    nodes: Sequence[int] = (),
     synchronize: Callable[[], None] = lambda: None,
     progress: bool = True,
 ) -> Profile:
@@ -58,9 +59,11 @@ def measure(
         bench: Makes a batch of ``(rows, committed slots)``.
         settings: What the table is for; stored with it.
         batches, contexts: The grid's other axes.
+        nodes: Tree sizes to measure; `NODES` where none are given.
         synchronize: Waits for the device.
         progress: Show a bar on stderr.
     """
+    nodes = tuple(nodes) or NODES
     points = [(b, c) for b in batches for c in contexts]
     verify: dict[tuple[int, int], list[float]] = {}
     draft: dict[tuple[int, int], list[float]] = {}
@@ -68,14 +71,14 @@ def measure(
     with tqdm(total=len(points), desc="profiling", disable=not progress) as bar:
         for point in points:
             batch = bench(*point)
-            verify[point] = _rising([_median_ms(partial(batch.verify, n), synchronize) for n in NODES])
+            verify[point] = _rising([_median_ms(partial(batch.verify, n), synchronize) for n in nodes])
             draft[point] = [_median_ms(partial(batch.draft, w), synchronize) for w in WIDTHS]
             if point[1] == contexts[0]:
                 other.append(batch.other_ms())
             bar.update()
     grids = [
         Grid(sizes, tuple(batches), tuple(contexts), _stacked(times, sizes, batches, contexts))
-        for sizes, times in ((NODES, verify), (WIDTHS, draft))
+        for sizes, times in ((nodes, verify), (WIDTHS, draft))
     ]
     table = CostTable(grids[0], grids[1], other[0], dict(settings))
     return Profile(table, paper_curves(table))

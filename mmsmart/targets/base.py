@@ -7,6 +7,7 @@ positions, offsets and cache belong to a `TargetSession`, so that any number of 
 from __future__ import annotations
 
 import inspect
+import logging
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -19,10 +20,13 @@ from torch import Tensor
 
 from mmsmart.errors import InputError, ModelError
 from mmsmart.images import fingerprint
-from mmsmart.kv_cache import RaggedCache
+from mmsmart.kv_cache import RaggedCache, Storage
+from mmsmart.targets.compiled import CompiledForward, obstacle
 from mmsmart.targets.generation_config import eos_token_ids
 from mmsmart.targets.inputs import EncodedImage, ModelInputs
 from mmsmart.targets.session import TargetSession, chunk_mask
+
+logger = logging.getLogger(__name__)
 
 PREFILL_CHUNK_TOKENS = 2048
 """Most tokens, rows counted together, in one forward of the prefill."""
@@ -47,11 +51,12 @@ class Target(ABC):
         self.tokenizer = tokenizer
         self.image_processor = image_processor
         self.name = name
-        self._decoder = model.get_decoder()
+        self.decoder = model.get_decoder()
         self.head = model.get_output_embeddings()
         self.embed_tokens = model.get_input_embeddings()
-        parameters = inspect.signature(self._decoder.forward).parameters
-        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        parameters = inspect.signature(self.decoder.forward).parameters
+        self.cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        self.compiled: CompiledForward | None = None
         self._features: OrderedDict[str, EncodedImage] = OrderedDict()
         self._check_attention()
 
@@ -226,7 +231,7 @@ class Target(ABC):
         longest, batch = int(lengths.max()), len(inputs)
         embeds, positions = self._padded(inputs, features, longest)
         cache = RaggedCache(
-            int(self.text_config.num_hidden_layers), batch, capacity=longest + 64, one_device=self._one_device
+            int(self.text_config.num_hidden_layers), batch, capacity=longest + 64, one_device=self.one_device
         )
         step = max(1, PREFILL_CHUNK_TOKENS // batch)
         last: list[Tensor | None] = [None] * batch
@@ -245,7 +250,8 @@ class Target(ABC):
         offsets = np.array([one.position_offset for one in inputs])
         logits = self.logits(torch.stack([h for h in last if h is not None])[:, None])
         states = [torch.cat([c[row] for c in kept])[:length] for row, length in enumerate(lengths)] if kept else None
-        return TargetSession(self, cache, offsets), logits, states
+        session = TargetSession(self, cache, offsets)
+        return session if self.compiled is None else self.compiled.adopt(session), logits, states
 
     def _padded(
         self, inputs: Sequence[ModelInputs], features: Sequence[Sequence[Tensor]], longest: int
@@ -263,14 +269,16 @@ class Target(ABC):
                 embeds[row, where] = torch.cat(list(images)).to(embeds.device, embeds.dtype)
         return embeds, positions.to(self.device)
 
-    def forward(self, embeds: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache) -> Tensor:
+    def forward(
+        self, embeds: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache | Storage, decoder: Any = None
+    ) -> Tensor:
         """The language model's own forward: embeddings ``[B, n, H]``, positions ``[A, B, n]`` to last hidden states."""
-        output = self._decoder(
+        output = (self.decoder if decoder is None else decoder)(
             inputs_embeds=embeds,
             attention_mask=mask,
             position_ids=positions if self.axes > 1 else positions[0],
             use_cache=True,
-            **{self._cache_argument: cache},
+            **{self.cache_argument: cache},
         )
         hidden: Tensor = output.last_hidden_state
         return hidden
@@ -280,8 +288,25 @@ class Target(ABC):
         logits: Tensor = self.head(hidden).to(self.device)
         return logits
 
+    def compile(self, *, required: bool = True) -> None:
+        """Verifies through a `CompiledForward` from now on; answers stay the same.
+
+        Args:
+            required: Raise where compiling is not possible; otherwise say so on the log and go on without.
+
+        Raises:
+            InputError: The model cannot be compiled.
+        """
+        if (reason := obstacle(self)) is None:
+            self.compiled = CompiledForward(self, required=required)
+        elif required:
+            raise InputError(f"{self.name} cannot be compiled, as it {reason}; use compile=False")
+        else:
+            logger.info("%s is not compiled, as it %s", self.name, reason)
+
     @property
-    def _one_device(self) -> bool:
+    def one_device(self) -> bool:
+        """Whether all layers are on one device."""
         return len(set((getattr(self.model, "hf_device_map", None) or {"": 0}).values())) == 1
 
     def _check_attention(self) -> None:
