@@ -59,8 +59,7 @@ def load(
     if not isinstance(compile, bool) and compile != "auto":
         raise InputError(f"compile must be 'auto', True or False, got {compile!r}")
     shape = make_policy(policy)
-    published = PUBLISHED_DRAFTERS.get(model, FALLBACK_DRAFTER)
-    proposer = _drafter(published if drafter == "auto" else drafter)
+    proposer = make_drafter(drafter, model)
     target = load_target(model, device=device, dtype=dtype, **options)
     if compile is True or (compile == "auto" and target.device.type == "cuda"):
         target.compile(required=compile is True)
@@ -70,7 +69,7 @@ def load(
         if drafter != "auto":
             raise
         logger.warning("drafting with %s instead of the published drafter: %s", FALLBACK_DRAFTER, error)
-        engine = Engine(target, _drafter(FALLBACK_DRAFTER), shape)
+        engine = Engine(target, make_drafter(FALLBACK_DRAFTER, model), shape)
     bind_costs(engine, profile)
     return engine
 
@@ -110,6 +109,23 @@ def make_policy(given: str | TreePolicy) -> TreePolicy:
     return made
 
 
+def make_drafter(given: str | Drafter, model: str) -> Drafter:
+    """A drafter for a target from what `load` takes; an object is returned as it is.
+
+    Raises:
+        InputError: An unknown name or option.
+        ModelError: A checkpoint that cannot be read.
+    """
+    if not isinstance(given, str):
+        return given
+    if given == "auto":
+        given = PUBLISHED_DRAFTERS.get(model, FALLBACK_DRAFTER)
+    elif given.partition(":")[0] not in DRAFTERS and ("/" in given or Path(given).is_dir()):
+        given = f"{kind_of(given)}:checkpoint={given}"
+    made: Drafter = create(DRAFTERS, "drafter", given)
+    return made
+
+
 def generate(image: Pictures, question: str, **sampling: Unpack[SamplingOptions]) -> GenerationOutput:
     """Answers a question about a picture with the embedded model; see `Engine.generate`."""
     return _default_engine().generate(image, question, **sampling)
@@ -118,12 +134,3 @@ def generate(image: Pictures, question: str, **sampling: Unpack[SamplingOptions]
 @functools.cache
 def _default_engine() -> Engine:
     return load()
-
-
-def _drafter(given: str | Drafter) -> Drafter:
-    if not isinstance(given, str):
-        return given
-    if given.partition(":")[0] not in DRAFTERS and ("/" in given or Path(given).is_dir()):
-        given = f"{kind_of(given)}:checkpoint={given}"
-    made: Drafter = create(DRAFTERS, "drafter", given)
-    return made

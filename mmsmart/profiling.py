@@ -9,6 +9,7 @@ import logging
 import os
 import platform
 import statistics
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,23 @@ def profile_path(settings: dict[str, Any]) -> Path:
     return base / "profiles" / f"{name}.json"
 
 
-def profile(engine: Engine, *, batches: Seq[int] = BATCHES, refresh: bool = False, progress: bool = True) -> Profile:
-    """The profile of an engine, from the cache or measured now (which is said on the log)."""
+def profile(
+    engine: Engine,
+    *,
+    batches: Seq[int] = BATCHES,
+    refresh: bool = False,
+    progress: bool = True,
+    check: Callable[[], None] = lambda: None,
+) -> Profile:
+    """The profile of an engine, from the cache or measured now (which is said on the log).
+
+    Args:
+        engine: Its target and drafter are measured.
+        batches: Batch sizes that are needed.
+        refresh: Measure anew in any case.
+        progress: Show a bar on stderr.
+        check: Called between forwards; what it raises ends the measuring.
+    """
     settings = settings_of(engine)
     path = profile_path(settings)
     if path.is_file() and not refresh:
@@ -73,7 +89,13 @@ def profile(engine: Engine, *, batches: Seq[int] = BATCHES, refresh: bool = Fals
     logger.warning("measuring this device once for %s; the profile is kept in %s", engine.target.name, path)
     limit = engine.target.max_positions - 80
     contexts = tuple(c for c in CONTEXTS if c <= limit) or (limit,)
-    wait = torch.cuda.synchronize if engine.target.device.type == "cuda" else (lambda: None)
+    gpu = engine.target.device.type == "cuda"
+
+    def wait() -> None:
+        if gpu:
+            torch.cuda.synchronize()
+        check()
+
     with torch.inference_mode():
         result = measure(
             lambda rows, context: EngineBench(engine, rows, context),

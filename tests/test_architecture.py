@@ -101,6 +101,17 @@ def test_policies_know_no_model_and_models_know_no_policy() -> None:
             assert not names & {"targets", "drafters"}, path
 
 
+def test_the_package_does_not_know_the_app() -> None:
+    for path in sorted((ROOT / "mmsmart").rglob("*.py")):
+        assert not {m for m in imports(path) if m.split(".")[0] in {"app", "gradio"}}, path
+
+
+def test_only_the_page_knows_gradio() -> None:
+    """The app's logic is tested without it."""
+    users = {path.name for path in (ROOT / "app").rglob("*.py") if {m for m in imports(path) if m.startswith("gradio")}}
+    assert users == {"ui.py", "server.py"}
+
+
 def test_functions_and_files_stay_short() -> None:
     lengths: list[int] = []
     for path in sources():

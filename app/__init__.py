@@ -1,0 +1,1 @@
+"""The Gradio app: plain and speculative decoding side by side; ``python -m app``."""
