@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,13 @@ class Grid:
     contexts: tuple[int, ...]
     ms: tuple[tuple[tuple[float, ...], ...], ...]
 
+    @cached_property
+    def _values(self) -> Floats:
+        return np.asarray(self.ms, np.float64)
+
     def curve(self, batch: float, context: float) -> Floats:
         """Cost at every grid size ``[sizes]`` for this batch and context."""
-        values = np.asarray(self.ms, np.float64)
-        at_context = values @ _weights(self.contexts, context)
+        at_context = self._values @ _weights(self.contexts, context)
         curve: Floats = at_context @ _weights(self.batches, batch)
         return curve
 

@@ -20,6 +20,7 @@ from mmsmart.drafters.head import EagleHead
 from mmsmart.drafters.rows import Rows, committed_rows, prompt_rows
 from mmsmart.errors import InputError
 from mmsmart.kv_cache import RaggedCache, additive_mask
+from mmsmart.masks import tree_mask
 from mmsmart.tree import CandidatePool, Candidates, Ints
 
 
@@ -134,7 +135,7 @@ class EagleSession(DraftSession):
         true_lengths = self.cache.lengths
         self.cache.lengths = true_lengths + own.start  # behind the true rows and the earlier steps
         self.cache.begin(frontier.shape[1], self.device)
-        mask = additive_mask(steps.visible(self.cache.view_length, own), fused)[:, None]
+        mask = steps.mask(self.cache.view_length, own, fused)
         outputs: Tensor = head(fused, positions, mask, self.cache)
         self.cache.lengths = true_lengths
         steps.add(outputs)
@@ -182,13 +183,12 @@ class _Steps:
         """Keeps the outputs ``[B, W, H]`` of the nodes placed last."""
         self._outputs.append(outputs)
 
-    def visible(self, view_length: int, own: slice) -> Tensor:
-        """``[B, W, slots]``: all true rows, and of the tree steps the ancestors and itself."""
-        relative = np.arange(view_length)[None, :] - self.lengths[:, None]
-        inside = (relative >= 0) & (relative < own.stop)
-        slot = np.clip(relative, 0, own.stop - 1)[:, None, :].repeat(own.stop - own.start, axis=1)
-        drafted = np.take_along_axis(self._sees[:, own], slot, axis=2) & inside[:, None, :]
-        return torch.from_numpy((relative < 0)[:, None, :] | drafted).to(self._device)
+    def mask(self, view_length: int, own: slice, like: Tensor) -> Tensor | None:
+        """``[B, 1, W, slots]``: all true rows, of the tree steps the ancestors and itself; ``None`` hides nothing."""
+        sees = self._sees[:, own]
+        if sees.shape[1] == 1 and sees.all() and (self.lengths == self.lengths[0]).all():
+            return None  # a chain
+        return tree_mask(self.lengths, sees, view_length, like)
 
 
 def _as_rows(pending: Rows | RoundOutcome) -> Rows:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mmsmart.kv_cache import RaggedCache
+from mmsmart.rotary import rotate, signed
 
 
 @dataclass(frozen=True)
@@ -113,12 +114,13 @@ class HeadAttention(nn.Module):
         self.o_proj = nn.Linear(self.heads * self.dim, hidden, bias=False)
         exponents = torch.arange(0, self.dim, 2, dtype=torch.float64, device="cpu") / self.dim
         self._frequencies = (config.rope_theta**-exponents).tolist()  # plain numbers: no buffer to load, cast or place
+        self._table: Tensor | None = None
 
     def forward(self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache) -> Tensor:
         """Attends over the cache, its own ``n`` new rows included."""
         batch, count, _ = rows.shape
         queries, keys, values = self.projected(rows)
-        cos, sin = self.rotation(positions, rows.dtype)
+        cos, sin = self.rotation(positions, cache.view_length, rows.dtype)
         keys, values = cache.update(rotate(keys, cos, sin), values, 0)
         attended = functional.scaled_dot_product_attention(
             rotate(queries, cos, sin),
@@ -139,12 +141,22 @@ class HeadAttention(nn.Module):
         values = self.v_proj(rows).view(batch, count, self.kv_heads, self.dim).transpose(1, 2)
         return queries, keys, values
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines and sines ``[B, 1, n, dim]`` of positions ``[B, n]``."""
+    def rotation(self, positions: Tensor, limit: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines ``[B, 1, n, dim]`` of positions ``[B, n]`` below ``limit``, read from a table."""
+        table = self._table
+        if table is None or len(table) < limit or table.dtype != dtype or table.device != positions.device:
+            table = self._table = self._tabulated(2 * limit, dtype, positions.device)
+        cosines, sines = table[positions][:, None].unbind(-2)
+        return cosines, sines
+
+    @torch.inference_mode(False)
+    @torch.no_grad()
+    def _tabulated(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Cosines and signed sines ``[count, 2, dim]``; no inference tensor, as training uses them too."""
         wide = torch.promote_types(dtype, torch.float32)
-        frequencies = torch.tensor(self._frequencies, dtype=wide, device=positions.device)
-        angles = (positions[..., None].to(wide) * frequencies).repeat(1, 1, 2)[:, None]
-        return angles.cos().to(dtype), angles.sin().to(dtype)
+        frequencies = torch.tensor(self._frequencies, dtype=wide, device=device)
+        angles = (torch.arange(count, device=device)[:, None].to(wide) * frequencies).repeat(1, 2)
+        return torch.stack([angles.cos(), signed(angles.sin())], dim=1).to(dtype)
 
 
 class _MLP(nn.Module):
@@ -157,9 +169,3 @@ class _MLP(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         output: Tensor = self.down_proj(functional.silu(self.gate_proj(rows)) * self.up_proj(rows))
         return output
-
-
-def rotate(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding on split halves (Su et al., 2021, arXiv 2104.09864, as Llama lays it out)."""
-    first, second = states.chunk(2, dim=-1)
-    return states * cos + torch.cat([-second, first], dim=-1) * sin

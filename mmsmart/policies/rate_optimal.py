@@ -16,7 +16,7 @@ from mmsmart.costs.calibration import Calibration
 from mmsmart.costs.fit import SmartCurves
 from mmsmart.costs.online import CostModel
 from mmsmart.errors import InputError
-from mmsmart.policies.base import RoundContext, RoundRecord, TreePolicy, layer_frontier, positive, root_frontier
+from mmsmart.policies.base import RoundContext, RoundRecord, TreePolicy, positive, root_frontier
 from mmsmart.tree import Bools, CandidatePool, Ints
 
 Floats = NDArray[np.float64]
@@ -30,6 +30,10 @@ _RATE = 0.05
 """Share of the newest round in the running averages."""
 _AHEAD_RATE = 0.2
 """Share of the newest round in what children are expected; their probabilities are smoothed by calibration already."""
+_LEAST = 1e-9
+"""Nodes less probable than this are never expanded."""
+_HICCUP = 4.0
+"""A round counts as at most so many times what was predicted."""
 _CHILDREN = 3
 """Expected children of a node that are told apart when looking one depth ahead."""
 
@@ -53,7 +57,7 @@ class RateOptimal(TreePolicy):
         self.calibration = Calibration()
         self._books: dict[int, _Book] = {}
         self._ahead = np.full((depth + 2, _CHILDREN), 0.5) ** np.arange(1, _CHILDREN + 1)  # typical child probabilities
-        self._drafted_ms = 0.0  # this round's drafting as predicted without corrections
+        self._round = _Round.none()
 
     def bind_costs(self, costs: CostModel, curves: SmartCurves) -> None:
         """Takes the device's costs."""
@@ -61,57 +65,50 @@ class RateOptimal(TreePolicy):
 
     def frontier(self, pool: CandidatePool, context: RoundContext) -> Ints | None:
         """The nodes worth expanding, or ``None`` when one more depth does not pay (or drafting rests)."""
-        costs = self._costs()
         if not pool.blocks:
-            self._drafted_ms = 0.0
-            plain = self._plain_rate(context)
-            if not self._book(context.batch_size).drafting(self._promising(context), plain):
+            self._round = now = self._begin(context)
+            if not self._book(context.batch_size).drafting(self._promising(now), now.plain_rate):
                 return None
-            self._charge(0, context)
+            now.charge(0)
             return root_frontier(context.batch_size)
-        self._learn_ahead(pool)
-        level = len(pool.blocks)
+        now, level = self._round, len(pool.blocks)
+        self._read(pool)
         if level >= self.depth:
             return None
-        probability = self._probabilities(pool)
-        rate = self._rate(context)
-        now, count = self._best(probability, context, rate)
-        chosen = self._expandable(pool, probability, count)
-        frontier = layer_frontier(pool, chosen)
-        if frontier is None:
+        drafts = -np.sort(-now.probability[:, 1:], axis=1)[:, : self.nodes]
+        value, count = now.best(drafts)
+        frontier, masses = self._expandable(pool, drafts[:, max(count, 1) - 1])
+        if not masses.any():
             return None
-        rows = np.arange(len(frontier))[:, None]
-        masses = np.where(frontier >= 0, probability[rows, np.maximum(frontier, 0)], 0.0)
-        coming = (masses[:, :, None] * np.minimum(self._ahead[level + 1], self._ahead[level])).reshape(
-            len(frontier), -1
-        )
-        then, _ = self._best(np.concatenate([probability, coming], axis=1), context, rate)
-        price = costs.draft_ms(frontier.shape[1], context.batch_size, float(context.context_lengths.mean()))
-        if then - rate * price <= now:
+        typical = np.minimum(self._ahead[level + 1], self._ahead[level])
+        coming = (masses[:, :, None] * typical).reshape(len(masses), -1)
+        ahead = -np.sort(-np.concatenate([drafts, coming], axis=1), axis=1)[:, : self.nodes]
+        if now.best(ahead)[0] - now.rate * now.draft_ms[frontier.shape[1]] <= value:
             return None
-        self._charge(frontier.shape[1], context)
+        now.charge(frontier.shape[1])
         return frontier
 
     def select(self, pool: CandidatePool, context: RoundContext) -> Bools:
         """The best number of the most probable nodes, the same number in every row: padding is verified anyway."""
         if not pool.blocks:
             return pool.top(0)
-        probability = self._probabilities(pool)
-        _, count = self._best(probability, context, self._rate(context))
-        scores = np.where(pool.present, probability, -np.inf).astype(np.float32)
-        return pool.top(count, scores)
+        probability = self._round.probability
+        _, count = self._round.best(-np.sort(-probability[:, 1:], axis=1)[:, : self.nodes])
+        return pool.top(count, np.where(pool.present, probability, -np.inf).astype(np.float32))
 
     def record(self, record: RoundRecord) -> None:
         """Corrects costs and acceptance, and keeps the books on drafting against not drafting."""
         costs, batch, nodes = self._costs(), record.batch_size, record.tree.num_nodes
-        context = float(record.context_lengths.mean())
+        context, drafted_ms = float(record.context_lengths.mean()), self._round.charged_ms
+        expected_ms = float(costs.verify_ms(nodes, batch, context)) + drafted_ms * costs.factors["draft"]
         costs.observe_verify(record.verify_ms, nodes, batch, context)
-        if self._drafted_ms:
-            costs.observe_draft(record.draft_ms, self._drafted_ms)
+        if drafted_ms:
+            costs.observe_draft(record.draft_ms, drafted_ms)
         self.calibration.observe(record.tree, record.verification)
         tokens = float(record.verification.num_accepted.sum() + batch)
         elapsed_ms = record.draft_ms + record.verify_ms + (costs.table.fixed_ms if nodes > 1 else 0.0)
-        self._book(batch).note(self._drafted_ms > 0, tokens, elapsed_ms)
+        # A hiccup of the machine says nothing about drafting.
+        self._book(batch).note(drafted_ms > 0, tokens, min(elapsed_ms, _HICCUP * expected_ms))
 
     def _costs(self) -> CostModel:
         if self.costs is None:
@@ -120,83 +117,106 @@ class RateOptimal(TreePolicy):
             )
         return self.costs
 
-    def _charge(self, width: int, context: RoundContext) -> None:
-        mean = float(context.context_lengths.mean())
-        self._drafted_ms += float(self._costs().table.draft.at(width, context.batch_size, mean))
-
     def _book(self, batch: int) -> _Book:
         return self._books.setdefault(batch, _Book())
 
-    def _plain_rate(self, context: RoundContext) -> float:
-        return context.batch_size / self._costs().plain_ms(context.batch_size, float(context.context_lengths.mean()))
-
-    def _rate(self, context: RoundContext) -> float:
-        """R: the long-run rate, never below plain decoding's."""
-        return max(self._plain_rate(context), self._book(context.batch_size).rate)
-
-    def _promising(self, context: RoundContext) -> bool:
-        """Whether a chain of typical drafts, at its best depth, beats a plain step at the plain rate."""
+    def _begin(self, context: RoundContext) -> _Round:
+        """What the round costs at this batch and context, and the rate R, never below plain decoding's."""
         costs, batch, mean = self._costs(), context.batch_size, float(context.context_lengths.mean())
+        verify_ms = costs.verify_ms(np.arange(1, self.nodes + 2), batch, mean)
+        raw_draft_ms = costs.table.draft.at(np.arange(self.width + 1), batch, mean)
+        plain_rate = batch / float(verify_ms[0])
+        rate = max(plain_rate, self._book(batch).rate)
+        return _Round(batch, verify_ms, raw_draft_ms, costs.factors["draft"], plain_rate, rate)
+
+    def _promising(self, now: _Round) -> bool:
+        """Whether a chain of typical drafts, at its best depth, beats a plain step at the plain rate."""
         # Depths that were not reached lately are taken to be no better than those before them.
-        mass = np.cumprod(np.minimum.accumulate(self._ahead[1 : self.depth + 1, 0]))
-        depths = np.arange(1, self.depth + 1)
-        drafting = costs.draft_ms(0, batch, mean) + (depths - 1) * costs.draft_ms(1, batch, mean)
-        times = costs.verify_ms(depths + 1, batch, mean) + drafting
-        values = batch * (1 + mass.cumsum()) - self._plain_rate(context) * times
+        mass = np.cumprod(np.minimum.accumulate(self._ahead[1 : self.depth + 1, 0]))[: self.nodes]
+        drafting = now.draft_ms[0] + np.arange(len(mass)) * now.draft_ms[1]
+        times = now.verify_ms[1 : len(mass) + 1] + drafting
+        values = now.batch * (1 + mass.cumsum()) - now.plain_rate * times
         return bool(values.max() > 0)
 
-    def _probabilities(self, pool: CandidatePool) -> Floats:
-        """Calibrated probability that each node is accepted ``[B, M]``, 1 at the root, 0 where absent.
+    def _read(self, pool: CandidatePool) -> None:
+        """Calibrated acceptance of the newest block; learns what children to expect at this depth.
 
         A child is never more probable than its parent, so that the best nodes stay prefix-closed.
         """
-        rows = np.arange(len(pool.parents))[:, None]
-        step = np.exp(
-            np.where(pool.present, pool.log_probs - pool.log_probs[rows, np.maximum(pool.parents, 0)], -np.inf)
-        )
-        own = self.calibration.conditional(step.astype(np.float64), pool.depths)
-        result = np.where(pool.present, own, 0.0)
-        result[:, 0] = 1.0
-        edges = [*pool.blocks, pool.token_ids.shape[1]]
-        for block in map(slice, edges, edges[1:]):
-            result[:, block] *= result[rows, pool.parents[:, block]]
-        return result
-
-    def _best(self, probability: Floats, context: RoundContext, rate: float) -> tuple[float, int]:
-        """The largest ``tau(n) - R verify(n)`` over n, drafts a row, and that n."""
-        drafts = -np.sort(-probability[:, 1:], axis=1)[:, : self.nodes]
-        gains = np.concatenate([[0.0], drafts.sum(axis=0).cumsum()])
-        sizes = np.arange(1, len(gains) + 1)
-        times = self._costs().verify_ms(sizes, context.batch_size, float(context.context_lengths.mean()))
-        values = context.batch_size + gains - rate * times
-        count = int(values.argmax())
-        return float(values[count]), count
-
-    def _expandable(self, pool: CandidatePool, probability: Floats, count: int) -> Bools:
-        """The newest nodes that are among the best so far (at least the best one of each row), at most ``width``."""
-        scores = np.where(pool.present, probability, -np.inf).astype(np.float32)
-        among = pool.top(max(count, 1), scores)
-        among[:, : pool.last_block.start] = False
-        newest = scores.copy()
-        newest[:, : pool.last_block.start] = -np.inf
-        among |= pool.top(1, newest) & (newest > -np.inf)
-        kept = np.where(among, newest, -np.inf).astype(np.float32)
-        return pool.top(self.width, kept) & among
-
-    def _learn_ahead(self, pool: CandidatePool) -> None:
-        """Typical calibrated probabilities of the best children at this depth, for looking one depth ahead."""
-        block, level = pool.last_block, len(pool.blocks)
-        step = pool.log_probs[:, block] - pool.log_probs[np.arange(len(pool.parents))[:, None], pool.parents[:, block]]
-        present = pool.present[:, block]
+        now, block, level = self._round, pool.last_block, len(pool.blocks)
+        parents = pool.parents[:, block]
+        rows = np.arange(len(parents))[:, None]
+        logs = pool.log_probs[:, block].astype(np.float64)
+        present = np.isfinite(logs)
+        step = np.exp(np.where(present, logs - pool.log_probs[rows, parents], -np.inf))
+        own = np.where(present, self.calibration.conditional(step, pool.depths[:, block]), 0.0)
+        now.probability = np.concatenate([now.probability, own * now.probability[rows, parents]], axis=1)
         if not present.any():
             return
-        own = self.calibration.conditional(
-            np.exp(np.where(present, step, 0.0)).astype(np.float64), pool.depths[:, block]
-        )
-        for rank in range(_CHILDREN):
-            where = present & (pool.ranks[:, block] == rank)
-            typical = float(own[where].mean()) if where.any() else 0.0
+        # Siblings stand side by side, most probable first.
+        ranks = pool.ranks[:, block]
+        for rank in range(min(_CHILDREN, int(ranks.max()) + 1)):
+            where = present & (ranks == rank)
+            typical = own[where].mean() if where.any() else 0.0
             self._ahead[level, rank] += _AHEAD_RATE * (typical - self._ahead[level, rank])
+
+    def _expandable(self, pool: CandidatePool, bar: Floats) -> tuple[Ints, Floats]:
+        """The newest nodes worth expanding: columns ``[B, W]`` (-1 for none) and their probabilities.
+
+        Those among the best so far (at least ``bar`` ``[B]``), and in any case the best one of each row; at most
+        ``width``.
+        """
+        start = pool.last_block.start
+        newest = self._round.probability[:, start:]
+        order = np.argsort(-newest, axis=1, kind="stable")[:, : self.width]
+        masses = np.take_along_axis(newest, order, axis=1)
+        chosen = masses >= np.maximum(bar, _LEAST)[:, None]
+        chosen[:, 0] = masses[:, 0] > 0
+        used = max(int(chosen.sum(axis=1).max()), 1)
+        frontier = np.where(chosen, order + start, -1)[:, :used]
+        return frontier, np.where(chosen, masses, 0.0)[:, :used]
+
+
+class _Round:
+    """One round's costs and what has been drafted.
+
+    Attributes:
+        batch: B.
+        verify_ms: ``[nodes + 1]`` verification of 1, 2, ... nodes a row, the fixed part included.
+        draft_ms: ``[width + 1]`` one depth of drafting by frontier width; 0 is the opening.
+        plain_rate, rate: Tokens a millisecond: of plain decoding, and R.
+        probability: ``[B, M]`` calibrated probability that each candidate is accepted, 1 at the root, 0 where absent.
+        charged_ms: This round's drafting as predicted without corrections.
+    """
+
+    def __init__(
+        self, batch: int, verify_ms: Floats, raw_draft_ms: Floats, factor: float, plain_rate: float, rate: float
+    ) -> None:
+        self.batch, self.verify_ms, self.plain_rate, self.rate = batch, verify_ms, plain_rate, rate
+        self.draft_ms = raw_draft_ms * factor
+        self.probability: Floats = np.ones((batch, 1))
+        self.charged_ms = 0.0
+        self._raw_draft_ms = raw_draft_ms
+        self._verify_price = rate * verify_ms
+
+    @classmethod
+    def none(cls) -> _Round:
+        """Before the first round."""
+        return cls(1, np.ones(1), np.ones(1), 1.0, 1.0, 1.0)
+
+    def charge(self, width: int) -> None:
+        """Notes one more depth."""
+        self.charged_ms += float(self._raw_draft_ms[width])
+
+    def best(self, drafts: Floats) -> tuple[float, int]:
+        """The largest ``tau(n) - R verify(n)`` and its n, drafts ``[B, M]`` given in falling order."""
+        gains = drafts.sum(axis=0).cumsum()
+        values = gains - self._verify_price[1 : len(gains) + 1]
+        index = int(values.argmax()) if len(values) else 0
+        plain = -self._verify_price[0]
+        if not len(values) or values[index] <= plain:
+            return float(self.batch + plain), 0
+        return float(self.batch + values[index]), index + 1
 
 
 class _Book:

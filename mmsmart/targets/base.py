@@ -24,6 +24,7 @@ from mmsmart.kv_cache import RaggedCache, Storage
 from mmsmart.targets.compiled import CompiledForward, obstacle
 from mmsmart.targets.generation_config import eos_token_ids
 from mmsmart.targets.inputs import EncodedImage, ModelInputs
+from mmsmart.targets.lean import LeanDecoder
 from mmsmart.targets.session import TargetSession, chunk_mask
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class Target(ABC):
         self.image_processor = image_processor
         self.name = name
         self.decoder = model.get_decoder()
+        self._lean = LeanDecoder(self.decoder)
         self.head = model.get_output_embeddings()
         self.embed_tokens = model.get_input_embeddings()
         parameters = inspect.signature(self.decoder.forward).parameters
@@ -273,6 +275,8 @@ class Target(ABC):
         self, embeds: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache | Storage, decoder: Any = None
     ) -> Tensor:
         """The language model's own forward: embeddings ``[B, n, H]``, positions ``[A, B, n]`` to last hidden states."""
+        if decoder is None and self._lean.ready():
+            return self._lean.forward(embeds, positions if self.axes > 1 else positions[0], mask, cache)
         output = (self.decoder if decoder is None else decoder)(
             inputs_embeds=embeds,
             attention_mask=mask,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mmsmart.kv_cache import RaggedCache, additive_mask
+from mmsmart.masks import tree_mask
 from mmsmart.targets.inputs import TargetOutput
 from mmsmart.tree import Ints, TreeBatch
 from mmsmart.verification import Verification
@@ -64,14 +65,4 @@ def _tree_mask(tree: TreeBatch, cache: RaggedCache, embeds: Tensor) -> Tensor | 
     """``[B, 1, N, L + N]``: a node sees its row's committed slots, its ancestors and itself."""
     if tree.num_nodes == 1 and not cache.ragged:
         return None
-    device = embeds.device
-    if tree.num_nodes == 1:  # built on the host: plain decoding pays for one copy instead of ten small operations
-        hidden = np.arange(cache.view_length) > cache.lengths[:, None]
-        row = np.where(hidden, torch.finfo(embeds.dtype).min, 0.0)[:, None, None]
-        return torch.from_numpy(row).to(device, embeds.dtype)
-    ancestors = torch.from_numpy(tree.ancestor_mask()).to(device)
-    lengths = torch.from_numpy(cache.lengths).to(device)
-    relative = torch.arange(cache.view_length, device=device)[None, :] - lengths[:, None]
-    slot = relative.clamp(0, tree.num_nodes - 1)[:, None, :].expand(-1, tree.num_nodes, -1)
-    drafted = ((relative >= 0) & (relative < tree.num_nodes))[:, None, :] & ancestors.gather(2, slot)
-    return additive_mask((relative < 0)[:, None, :] | drafted, embeds)[:, None]
+    return tree_mask(cache.lengths, tree.ancestor_mask(), cache.view_length, embeds)

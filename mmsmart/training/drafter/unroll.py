@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mmsmart.drafters.head import EagleHead, HeadAttention, rotate
+from mmsmart.drafters.head import EagleHead, HeadAttention
+from mmsmart.rotary import rotate
 
 
 class UnrolledHead(nn.Module):
@@ -54,7 +55,7 @@ def _layer(head: EagleHead, rows: Tensor, memory: _Memory, step: int) -> Tensor:
 def _attention(attention: HeadAttention, rows: Tensor, memory: _Memory, step: int) -> Tensor:
     queries, keys, values = attention.projected(rows)
     positions = torch.arange(rows.shape[1], device=rows.device)[None]
-    cos, sin = attention.rotation(positions, rows.dtype)
+    cos, sin = attention.rotation(positions, rows.shape[1], rows.dtype)
     queries, keys = rotate(queries, cos, sin), rotate(keys, cos, sin)
     repeats = queries.shape[1] // keys.shape[1]
     memory.keys.append(keys.repeat_interleave(repeats, dim=1))
