@@ -92,6 +92,8 @@ class RateOptimal(TreePolicy):
         """The best number of the most probable nodes, the same number in every row: padding is verified anyway."""
         if not pool.blocks:
             return pool.top(0)
+        if self._round.probability.shape[1] < pool.token_ids.shape[1]:
+            self._read(pool)  # a last block without any candidate was not asked about
         probability = self._round.probability
         _, count = self._round.best(-np.sort(-probability[:, 1:], axis=1)[:, : self.nodes])
         return pool.top(count, np.where(pool.present, probability, -np.inf).astype(np.float32))
