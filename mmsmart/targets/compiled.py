@@ -131,6 +131,10 @@ class CompiledForward:
         weakref.finalize(moved, self._take_back, storage).atexit = False
         return moved
 
+    def forget(self) -> None:
+        """Drops the memory kept for further requests, and what was recorded on it."""
+        self._free.clear()
+
     @torch.inference_mode()
     def run(self, cache: SlotCache, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Last hidden states ``[R, n, H]`` and logits ``[R, n, V]``, which the next call overwrites."""
@@ -177,7 +181,7 @@ class CompiledForward:
         except torch.OutOfMemoryError:
             if not self._free:
                 raise
-            self._free.clear()
+            self.forget()
             return Storage(like, rows, capacity)
 
     def _take_back(self, storage: Storage) -> None:
