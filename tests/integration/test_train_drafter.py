@@ -1,21 +1,25 @@
 """Training a drafter: the target's own answers, a resumable loop, a checkpoint in the published layout."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 
 import tiny
 from mmsmart import cli
 from mmsmart.api import load
 from mmsmart.drafters.head import EagleHead
+from mmsmart.engine import Engine
 from mmsmart.errors import InputError
-from mmsmart.training.drafter.answers import Answered, answer_all
+from mmsmart.training.drafter.answers import Answered, answer_all, read_answers, usable
 from mmsmart.training.drafter.examples import Examples, ExampleStore, make_example
 from mmsmart.training.drafter.loop import DrafterSettings, DrafterTrainer
 from mmsmart.training.drafter.publish import new_head_config
-from mmsmart.training.drafter.questions import load_questions
+from mmsmart.training.drafter.questions import Question, load_questions
 
 
 @pytest.fixture
@@ -47,7 +51,8 @@ def test_the_command_trains_a_drafter_that_loads_like_a_published_one(family: st
     if family == "llama":
         rows = [{"question": f"what is {index}?"} for index in range(8)]
         (data / "questions.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    assert train(data, tmp_path / "out", folder) == 0
+    source = data / "questions.jsonl" if family == "llama" else data  # a file will do, and a folder of them
+    assert train(source, tmp_path / "out", folder) == 0
     engine = load(str(folder), drafter=str(tmp_path / "out" / "drafter"), policy="chain:depth=3")
     plain = load(str(folder), policy="none")
     pictures = [] if family == "llama" else [tiny.picture(1)]
@@ -60,7 +65,8 @@ def test_a_killed_run_goes_on_where_it_stopped(data: Path, tmp_path: Path, llava
     target = load(str(llava_folder), drafter="ngram", dtype="float32").target
     engine = load(str(llava_folder), drafter="ngram", dtype="float32")
     questions, held_out = load_questions(str(data), 99, 0)
-    answered = answer_all(engine, questions, tmp_path / "answers.jsonl", max_new_tokens=8)
+    answer_all(engine, questions, tmp_path, max_new_tokens=8)
+    answered = read_answers(target, questions, tmp_path, max_new_tokens=8)
 
     def run(folder: Path, *limits: int) -> dict[str, torch.Tensor]:
         for steps in limits:
@@ -94,16 +100,49 @@ def test_a_killed_run_goes_on_where_it_stopped(data: Path, tmp_path: Path, llava
         assert torch.equal(whole[key], resumed[key]), key
 
 
+def answers(engine: Engine, questions: list[Question], folder: Path, length: int = 6) -> list[Answered]:
+    answer_all(engine, questions, folder, max_new_tokens=length)
+    return read_answers(engine.target, questions, folder, max_new_tokens=length)
+
+
 def test_answers_are_cached_whole_lines_only(data: Path, tmp_path: Path, llava_folder: Path) -> None:
     engine = load(str(llava_folder), drafter="ngram")
     questions, _ = load_questions(str(data), 99, 0)
-    cache = tmp_path / "answers.jsonl"
-    first = answer_all(engine, questions, cache, max_new_tokens=6)
+    first, cache = answers(engine, questions, tmp_path), tmp_path / "answers-0.jsonl"
     whole = cache.read_bytes()
     cache.write_bytes(whole[: whole.index(b"\n", 40) + 9])  # killed in the middle of a line
-    again = answer_all(engine, questions, cache, max_new_tokens=6)
-    assert [a.token_ids for a in again] == [a.token_ids for a in first]
+    assert answers(engine, questions, tmp_path) == first
     assert cache.read_bytes() == whole
+    engine.target.model.forward = None  # from here on no model work is left
+    assert answers(engine, questions[::-1], tmp_path) == first[::-1]
+    cache.write_bytes(whole + b"{}\n")
+    with pytest.raises(InputError, match=f"{cache}:{len(questions) + 1} is no answer"):
+        answers(engine, questions, tmp_path)
+
+
+def test_answers_of_another_length_or_to_other_questions_are_not_taken_for_these(
+    data: Path, tmp_path: Path, llava_folder: Path
+) -> None:
+    engine = load(str(llava_folder), drafter="ngram")
+    questions, held_out = load_questions(str(data), 99, 0)
+    long, short = answers(engine, questions, tmp_path, 6), answers(engine, questions, tmp_path, 4)
+    assert [len(a.token_ids) for a in long] == [6] * len(questions)
+    assert [a.token_ids for a in short] == [a.token_ids[:4] for a in long]
+    assert [a.question for a in answers(engine, held_out, tmp_path)] == held_out
+    with pytest.raises(InputError, match="none of 11 questions got an answer of two tokens"):
+        answers(engine, questions, tmp_path, 1)
+
+
+def test_processes_share_the_questions(data: Path, tmp_path: Path, llava_folder: Path) -> None:
+    engine = load(str(llava_folder), drafter="ngram")
+    questions, _ = load_questions(str(data), 99, 0)
+    for process in range(2):
+        answer_all(engine, questions, tmp_path / "two", max_new_tokens=6, share=(process, 2))
+    lines = [len(path.read_text().splitlines()) for path in sorted((tmp_path / "two").iterdir())]
+    assert sum(lines) == len(questions)
+    assert min(lines) > 1
+    together = read_answers(engine.target, questions, tmp_path / "two", max_new_tokens=6)
+    assert together == answers(engine, questions, tmp_path / "one")
 
 
 def test_an_unreadable_picture_leaves_its_question_out(data: Path, tmp_path: Path, llava_folder: Path) -> None:
@@ -111,8 +150,63 @@ def test_an_unreadable_picture_leaves_its_question_out(data: Path, tmp_path: Pat
     engine = load(str(llava_folder), drafter="ngram")
     questions, held_out = load_questions(str(data), 99, 0)
     everything = [*questions, *held_out]
-    answered = answer_all(engine, everything, tmp_path / "answers.jsonl", max_new_tokens=4)
-    assert len(answered) == len(everything) - 1
+    bad = [q for q in everything if q.picture and q.picture[0].name == "4.png"]
+    assert [a.question for a in answers(engine, everything, tmp_path)] == [q for q in everything if q not in bad]
+    assert usable(engine, everything) == [q for q in everything if q not in bad]
+    with pytest.raises(InputError, match="none of 1 held-out"):
+        usable(engine, bad)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["no", "bf16", "fp16"])
+def test_every_precision_trains_a_head_for_targets_of_either_dtype(
+    precision: str, dtype: str, data: Path, tmp_path: Path, qwen2_vl_folder: Path
+) -> None:
+    def trained(name: str, precision: str, dtype: str) -> tuple[EagleHead, dict[str, float]]:
+        AcceleratorState._reset_state(reset_partial_state=True)  # one precision a process, otherwise
+        engine = load(str(qwen2_vl_folder), drafter="ngram", dtype=dtype)
+        questions, held_out = load_questions(str(data), 99, 0)
+        torch.manual_seed(0)
+        head = EagleHead(new_head_config(engine.target))
+        settings = DrafterSettings(steps=3, batch=4, evaluate_every=3)
+        chosen = [Answered(question, tuple(range(30, 40))) for question in questions]
+        trainer = DrafterTrainer(engine.target, head, settings, tmp_path / name, precision)
+        return trainer.run(chosen, held_out), trainer.progress.curve[-1]
+
+    head, point = trained("this", precision, dtype)
+    reference, expected = trained("plain", "no", "float32")
+    AcceleratorState._reset_state(reset_partial_state=True)
+    assert {p.dtype for p in head.parameters()} == {torch.float32}
+    assert point["acceptance_length"] >= 1
+    assert point["loss"] == pytest.approx(expected["loss"], rel=0.05)
+    moved = torch.cosine_similarity(*(h.fc.weight.flatten() for h in (head, reference)), dim=0)
+    assert moved > 0.95
+
+
+def test_two_processes_train_one_head(data: Path, tmp_path: Path, llava_folder: Path) -> None:
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
+    launcher += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    command = [*("-m", "mmsmart", "train", "drafter", "--target", str(llava_folder), "--data", str(data))]
+    command += ["--out", str(tmp_path / "out"), "--steps", "4", "--batch", "2", "--evaluate-every", "2"]
+    command += ["--max-new-tokens", "8", "--threads", "1", "--minutes", "5"]
+    done = subprocess.run([sys.executable, *launcher, *command], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("best held-out acceptance length") == 1
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert files == {"answers-0.jsonl", "answers-1.jsonl", "best.pt", "checkpoint.pt", "curve.json", "drafter"}
+    assert [point["step"] for point in json.loads((tmp_path / "out" / "curve.json").read_text())] == [2, 4]
+    assert load(str(llava_folder), drafter=str(tmp_path / "out" / "drafter")).drafter.needs_hidden_states
+
+
+def test_training_stops_early_and_keeps_the_best(data: Path, tmp_path: Path, llava_folder: Path) -> None:
+    target = load(str(llava_folder), drafter="ngram", dtype="float32").target
+    questions, held_out = load_questions(str(data), 99, 0)
+    settings = DrafterSettings(steps=99, batch=2, evaluate_every=1, patience=2, learning_rate=0.0)
+    chosen = [Answered(question, tuple(range(30, 40))) for question in questions]
+    trainer = DrafterTrainer(target, EagleHead(new_head_config(target)), settings, tmp_path, "no")
+    trainer.run(chosen, held_out)
+    assert trainer.progress.step == 3  # the first is the best, two more are no better
+    assert len(trainer.progress.curve) == 3
 
 
 def test_only_rows_that_predict_the_answer_are_graded(data: Path, llava_folder: Path) -> None:

@@ -21,6 +21,7 @@ from mmsmart.policies.likelihood import Likelihood
 from mmsmart.policies.none import NoDrafting
 from mmsmart.stats import GenerationStats, Stopwatch, pooled
 from mmsmart.targets.base import Target
+from mmsmart.training.drafter.publish import as_served
 from mmsmart.training.drafter.questions import Question
 
 MAX_NEW_TOKENS = 96
@@ -53,8 +54,11 @@ class Line:
 
 def measure(target: Target, head: EagleHead, questions: Sequence[Question]) -> list[Line]:
     """Runs every shape with and without visual tokens in the drafter, beside plain decoding, question by question."""
+    if not questions:
+        return []
     requests = [Request(q.pictures(), q.text, SamplingParams(max_new_tokens=MAX_NEW_TOKENS)) for q in questions]
     engines: dict[tuple[str, str], Engine] = {}
+    head = as_served(head, target)
     for visual in ("all", "none"):
         drafter = MSDDrafter("", visual_tokens=visual).with_head(head, target.head)
         engines |= {(visual, name): Engine(target, drafter, policy) for name, policy in SHAPES.items()}
@@ -78,28 +82,36 @@ def measure(target: Target, head: EagleHead, questions: Sequence[Question]) -> l
 
 
 def write_card(
-    folder: Path, *, target: str, command: str, minutes: float, curve: Sequence[dict[str, float]], lines: Sequence[Line]
+    folder: Path,
+    target: Target,
+    *,
+    command: str,
+    minutes: float,
+    curve: Sequence[dict[str, float]],
+    lines: Sequence[Line],
 ) -> None:
     """Writes ``README.md`` beside the weights."""
-    threads, count = torch.get_num_threads(), len(curve)
+    count, kind = len(curve), str(target.dtype).removeprefix("torch.")
+    gpu = target.device.type == "cuda"
+    where = torch.cuda.get_device_name(target.device) if gpu else f"CPU, {torch.get_num_threads()} torch thread(s)"
     rows = "".join(
         f"| {x.visual_tokens} | {x.shape} | {x.stats.mean_acceptance_length:.2f} | {x.stats.acceptance_rate:.2f} "
-        f"| {x.stats.draft_ms / x.stats.rounds:.2f} | {x.stats.verify_ms / x.stats.rounds:.2f} "
+        f"| {x.stats.draft_ms / max(1, x.stats.rounds):.2f} | {x.stats.verify_ms / max(1, x.stats.rounds):.2f} "
         f"| {x.prompt_read_ms:.2f} | {x.speedup:.2f}x | {x.identical} |\n"
         for x in lines
     )
     best = max((point["acceptance_length"] for point in curve), default=0.0)
-    text = f"""# MSD drafter for {target}
+    text = f"""# MSD drafter for {target.name}
 
 An EAGLE-1 head with MSD's decoupled picture tokens (arXiv 2505.14260), in the published layout: `config.json`
 and `model.safetensors` (bfloat16). Made by
 
     {command}
 
-in {minutes:.0f} minutes of training ({threads} torch thread(s), CPU), on answers that the target wrote itself.
+in {minutes:.0f} minutes of training ({where}), on answers that the target wrote itself.
 Best held-out mean acceptance length of a chain of 5 while training: {best:.2f} ({count} evaluations, `curve.png`).
 
-Held-out questions, greedy, float32, batch 1, every arm interleaved with plain decoding; acceptance length counts the
+Held-out questions, greedy, {kind}, batch 1, every arm interleaved with plain decoding; acceptance length counts the
 bonus token; draft and verify are milliseconds a round; the prompt is read once:
 
 | visual tokens | shape | acceptance length | rate | draft ms | verify ms | prompt ms | speedup | identical |

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import shlex
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def add_drafter(commands: Any) -> None:
     add("--evaluate-every", type=int, default=250, help="steps between held-out acceptance lengths (250)")
     add("--patience", type=int, default=8, help="evaluations without a better one before stopping (8)")
     add("--visual-tokens", default="all", choices=("all", "none"), help="picture rows in the head (all)")
-    add("--card-questions", type=int, default=60, help="held-out questions measured for the card (60)")
+    add("--card-questions", type=int, default=60, help="held-out questions measured for the card (60; 0: none)")
     add("--precision", default="no", choices=("no", "bf16", "fp16"), help="mixed precision (no)")
     add("--device", default="auto", help="auto, cpu, cuda, ...")
     add("--dtype", default="auto", help="dtype of the target")
@@ -44,7 +45,7 @@ def run_drafter(arguments: argparse.Namespace) -> int:
 
     from mmsmart.api import load
     from mmsmart.drafters.head import EagleHead
-    from mmsmart.training.drafter.answers import answer_all
+    from mmsmart.training.drafter.answers import answer_all, read_answers, usable
     from mmsmart.training.drafter.card import measure, write_card
     from mmsmart.training.drafter.loop import DrafterSettings, DrafterTrainer
     from mmsmart.training.drafter.publish import new_head_config, plot_curve, publish
@@ -53,10 +54,14 @@ def run_drafter(arguments: argparse.Namespace) -> int:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     questions, held_out = load_questions(arguments.data, arguments.questions, arguments.seed)
-    engine = load(arguments.target, drafter="ngram", policy="none", device=arguments.device, dtype=arguments.dtype)
+    state, device = _process(arguments.device)
+    engine = load(arguments.target, drafter="ngram", policy="none", device=device, dtype=arguments.dtype)
     engine.target.model.requires_grad_(False)
-    cache = arguments.out / "answers.jsonl"
-    answered = answer_all(engine, questions, cache, max_new_tokens=arguments.max_new_tokens)
+    held_out, length = usable(engine, held_out), arguments.max_new_tokens
+    share = (state.process_index, state.num_processes)
+    answer_all(engine, questions, arguments.out, max_new_tokens=length, share=share)
+    state.wait_for_everyone()
+    answered = read_answers(engine.target, questions, arguments.out, max_new_tokens=length)
     torch.manual_seed(arguments.seed)
     head = EagleHead(new_head_config(engine.target)).to(engine.target.device)
     head.embed_tokens.load_state_dict({"weight": engine.target.embed_tokens.weight.detach().clone()})
@@ -64,11 +69,13 @@ def run_drafter(arguments: argparse.Namespace) -> int:
     settings = DrafterSettings(**{name: value for name, value in vars(arguments).items() if name in fields})
     trainer = DrafterTrainer(engine.target, head, settings, arguments.out, arguments.precision)
     head, progress, folder = trainer.run(answered, held_out), trainer.progress, arguments.out / "drafter"
+    if not state.is_main_process:
+        return 0
     publish(head, engine.target, folder)
     plot_curve(progress.curve, folder / "curve.png")
     write_card(
         folder,
-        target=arguments.target,
+        engine.target,
         command="python -m mmsmart " + shlex.join(sys.argv[1:]),
         minutes=progress.elapsed_s / 60,
         curve=progress.curve,
@@ -76,3 +83,14 @@ def run_drafter(arguments: argparse.Namespace) -> int:
     )
     print(f"best held-out acceptance length {progress.best:.2f}: {folder}")
     return 0
+
+
+def _process(asked: str) -> tuple[Any, str]:
+    """What the launcher says of this process, and its device: a GPU of its own where the choice is open."""
+    import torch
+    from accelerate import PartialState
+
+    on_cpu = asked.startswith("cpu") or not torch.cuda.is_available()
+    # Who has answered its share of the questions waits for the others, perhaps for hours.
+    state = PartialState(cpu=on_cpu, timeout=timedelta(days=1))
+    return state, str(state.device) if asked == "auto" and state.num_processes > 1 else asked

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
@@ -27,6 +28,7 @@ from mmsmart.stats import pooled
 from mmsmart.targets.base import Target
 from mmsmart.training.drafter.answers import Answered
 from mmsmart.training.drafter.examples import Examples, ExampleStore
+from mmsmart.training.drafter.publish import as_served
 from mmsmart.training.drafter.questions import Question
 from mmsmart.training.drafter.unroll import UnrolledHead
 
@@ -95,7 +97,9 @@ class DrafterTrainer:
             weight_decay=0.0,
         )
         self.head = head
-        self.model, self.optimizer = self.accelerator.prepare(UnrolledHead(head, settings.unroll), optimizer)
+        self.model, self.optimizer = self.accelerator.prepare(
+            UnrolledHead(head, settings.unroll), optimizer, device_placement=[False, False]
+        )
         self.examples = ExampleStore(target, pictures=settings.visual_tokens == "all")
         self.progress = Progress()
 
@@ -108,7 +112,7 @@ class DrafterTrainer:
         while not progress.done:
             loss = self._step(_chosen(answered, progress.step, settings, self.accelerator.process_index))
             progress.step += 1
-            progress.elapsed_s = time.monotonic() - began
+            progress.elapsed_s = self._agreed(time.monotonic() - began)
             ended = progress.step >= settings.steps or progress.elapsed_s / 60 >= settings.minutes
             if ended or progress.step % settings.evaluate_every == 0:
                 self._evaluate(held_out, loss, bar)
@@ -123,6 +127,11 @@ class DrafterTrainer:
     @property
     def _main(self) -> bool:
         return bool(self.accelerator.is_main_process)
+
+    def _agreed(self, value: float) -> float:
+        """The main process's value: rates and ends must not differ by a clock or a last bit."""
+        agreed: list[float] = broadcast_object_list([value])
+        return agreed[0]
 
     def _step(self, chosen: Sequence[Answered]) -> float:
         settings, progress = self.settings, self.progress
@@ -141,7 +150,8 @@ class DrafterTrainer:
 
     def _evaluate(self, held_out: Sequence[Question], loss: float, bar: Any) -> None:
         progress = self.progress
-        length = acceptance_length(self.target, self.head, held_out, self.settings.visual_tokens)
+        seen = self.settings.visual_tokens
+        length = self._agreed(acceptance_length(self.target, self.head, held_out, seen) if self._main else 0.0)
         progress.curve.append({"step": progress.step, "loss": loss, "acceptance_length": length})
         progress.since_best += 1
         if length > progress.best:
@@ -191,8 +201,8 @@ def head_loss(model: torch.nn.Module, target: Target, examples: Examples, settin
     total = wanted.new_zeros((), dtype=torch.float32)
     rows = examples.rows
     for step, outputs in enumerate(model(rows.token_ids, rows.states, rows.is_picture)):
-        kept = outputs[graded].to(wanted.dtype)
-        tokens = -(law * target.logits(kept).float().log_softmax(dim=-1)).sum(-1).mean()
+        kept = outputs[graded]
+        tokens = -(law * target.logits(kept.to(wanted.dtype)).float().log_softmax(dim=-1)).sum(-1).mean()
         hidden = functional.smooth_l1_loss(kept.float(), wanted.float())
         part = settings.hidden_weight * hidden + settings.token_weight * tokens
         total = total + settings.unroll_decay**step * part
@@ -203,7 +213,7 @@ def acceptance_length(
     target: Target, head: EagleHead, questions: Sequence[Question], visual_tokens: str = "all", depth: int = 5
 ) -> float:
     """Mean acceptance length (bonus included) of a greedy chain on held-out questions, pooled over all rounds."""
-    drafter = MSDDrafter("", visual_tokens=visual_tokens).with_head(head, target.head)
+    drafter = MSDDrafter("", visual_tokens=visual_tokens).with_head(as_served(head, target), target.head)
     engine = Engine(target, drafter, Chain(depth))
     sampling = SamplingParams(max_new_tokens=96)
     outputs = engine.generate_batch([Request(q.pictures(), q.text, sampling) for q in questions], batch_size=16)

@@ -36,6 +36,14 @@ def new_head_config(target: Target) -> HeadConfig:
     )
 
 
+def as_served(head: EagleHead, target: Target) -> EagleHead:
+    """The head as it will draft, in its target's dtype; where that is its own, the weights are shared."""
+    with torch.device("meta"):
+        served = EagleHead(head.config)
+    served.load_state_dict(head.state_dict(), assign=True)
+    return served.to(target.dtype).eval()
+
+
 def publish(head: EagleHead, target: Target, folder: Path) -> None:
     """Saves ``config.json`` and ``model.safetensors`` (bfloat16, the embedding included as in the originals)."""
     config = head.config

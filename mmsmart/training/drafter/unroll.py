@@ -28,6 +28,7 @@ class UnrolledHead(nn.Module):
     def forward(self, token_ids: Tensor, states: Tensor, is_picture: Tensor) -> list[Tensor]:
         """True inputs as in `Rows` to ``[B, n, H]`` a step; at step s the first s rows mean nothing."""
         outputs: list[Tensor] = []
+        states = states.to(self.head.fc.weight.dtype)  # the target may be in a narrower one
         memory, hidden = _Memory(), states
         for step in range(self.steps):
             fused = torch.where(is_picture[:, :, None], states, self.head.fuse(token_ids, hidden).to(states.dtype))
@@ -70,7 +71,7 @@ def _attend(queries: Tensor, memory: _Memory, step: int) -> Tensor:
     count, scale = queries.shape[2], queries.shape[3] ** -0.5
     index = torch.arange(count, device=queries.device)
     hidden = index[None, :] > index[:, None] - step
-    scores = (queries @ memory.keys[0].transpose(-1, -2) * scale).masked_fill(hidden, torch.finfo(queries.dtype).min)
+    scores = (queries @ memory.keys[0].transpose(-1, -2) * scale).masked_fill(hidden, -torch.inf)
     own = [(queries * _shifted(memory.keys[i], step - i)).sum(-1, keepdim=True) * scale for i in range(1, step + 1)]
     wide = torch.promote_types(queries.dtype, torch.float32)
     weights = torch.cat([scores, *own], dim=-1).to(wide).softmax(dim=-1).to(queries.dtype)
