@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import logging
 import threading
+import types
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -136,22 +137,28 @@ class CompiledForward:
         self._free.clear()
 
     @torch.inference_mode()
-    def run(self, cache: SlotCache, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        """Last hidden states ``[R, n, H]`` and logits ``[R, n, V]``, which the next call overwrites."""
+    def run(self, storage: Storage, inputs: Inputs, batch: int, nodes: int, *, keep_hidden: bool) -> TargetOutput:
+        """The outputs of the first ``batch`` rows and ``nodes`` nodes."""
         with self._lock:
-            try:
-                return self._run(cache.storage, inputs)
-            except torch.OutOfMemoryError:
+            hidden, logits = self._compiled_or_not(storage, inputs)
+            # Cut and copied while nobody else runs: the next forward writes over what this one gave.
+            kept = hidden[:batch, :nodes].clone() if keep_hidden else None
+            return TargetOutput(logits[:batch, :nodes].clone(), kept)
+
+    def _compiled_or_not(self, storage: Storage, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        try:
+            return self._run(storage, inputs)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # the compiler's and the recorder's errors are of this kind
+            if self._required:
                 raise
-            except RuntimeError as error:  # the compiler's and the recorder's errors are of this kind
-                if self._required:
-                    raise
-                reason = next(iter(str(error).splitlines()), type(error).__name__)
-                logger.warning("going on without compiling %s: %s", self._target.name, reason)
-            self._required, self._pool = True, None
-            self._decoder = _with_own_layers(self._target.decoder, self._target.cache_argument, _call)
-            self._target.compiled = None
-            return self._run(cache.storage, inputs)
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            logger.warning("going on without compiling %s: %s", self._target.name, reason)
+        self._required, self._pool = True, None
+        self._decoder = _with_own_layers(self._target.decoder, self._target.cache_argument, _call)
+        self._target.compiled = None
+        return self._run(storage, inputs)
 
     def _run(self, storage: Storage, inputs: Inputs) -> tuple[Tensor, Tensor]:
         if self._pool is None:
@@ -206,10 +213,8 @@ class CompiledSession(TargetSession):
         needed = int(self.lengths.max()) + size
         if needed > self.cache.storage.capacity:
             self.cache = self._forward.moved(self.cache, list(range(batch)), needed)
-        hidden, logits = self._forward.run(self.cache, self._inputs(tree, size))
-        # Cut and copied: the next forward of this shape writes over what it gave.
-        kept = hidden[:batch, :nodes].clone() if keep_hidden else None
-        return TargetOutput(logits[:batch, :nodes].clone(), kept)
+        inputs = self._inputs(tree, size)
+        return self._forward.run(self.cache.storage, inputs, batch, nodes, keep_hidden=keep_hidden)
 
     def select_rows(self, rows: Sequence[int]) -> None:
         """Keeps these rows, in this order."""
@@ -288,7 +293,9 @@ def _call(layer: nn.Module, hidden: Tensor, **options: Any) -> Any:
 
 def _compiled_call() -> Callable[..., Any]:
     """One function for every layer and every shape; compiled when it is first called, anew for one row or one node."""
-    compiled: Callable[..., Any] = torch.compile(_call, dynamic=True, fullgraph=True)
+    # Code of its own: torch counts compilations by code object, over all targets of a process, up to a limit.
+    own = types.FunctionType(_call.__code__.replace(), _call.__globals__)
+    compiled: Callable[..., Any] = torch.compile(own, dynamic=True, fullgraph=True)
     return compiled
 
 

@@ -180,6 +180,17 @@ def test_memory_is_used_again_and_cleaned(folders: dict[str, str]) -> None:
     assert 0 < sum(sizes) <= 2 * kept.nbytes
 
 
+def test_many_targets_in_a_process_do_not_use_up_torchs_limit(
+    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    targets = torch._dynamo.config.recompile_limit // 2 + 1  # each compiles twice: one node, and several
+    for _ in range(targets):
+        engine = load(folders["llava"], policy="chain:depth=3", drafter="ngram", compile=True)
+        engine.generate(None, "what is what is what?", max_new_tokens=8)
+    assert counters["stats"]["unique_graphs"] == 2 * targets
+
+
 def test_where_compiling_fails_auto_goes_on_without(
     folders: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
