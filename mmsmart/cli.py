@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mmsmart import __version__
+from mmsmart.bench.cli import add_parser as add_bench_parser
 from mmsmart.command import COMPILE, Parser, run
 from mmsmart.config import SamplingParams
 from mmsmart.errors import InputError
@@ -40,6 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="device, versions, and what can be chosen")
     info.add_argument("--json", action="store_true", help="print one JSON object")
     info.set_defaults(run=_info)
+    add_bench_parser(commands)
     add_train_parser(commands)
     add_eval_parser(commands)
     return parser

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 from mmsmart import __version__
-from mmsmart.batch import Prompt
+from mmsmart.batch import Batch, Prompt
 from mmsmart.config import SamplingParams
 from mmsmart.costs.estimate import estimate
 from mmsmart.costs.profiler import BATCHES, CONTEXTS, NODES, WIDTHS, Bench, Profile, measure, paper_curves
 from mmsmart.costs.table import CostTable
-from mmsmart.drafters.base import RoundOutcome
+from mmsmart.drafters.base import PromptContext, RoundOutcome
 from mmsmart.engine import Engine
 from mmsmart.policies.likelihood import Likelihood
 from mmsmart.sequence import Sequence
@@ -136,12 +136,30 @@ class EngineBench(Bench):
 
     def __init__(self, engine: Engine, rows: int, context: int) -> None:
         self.engine = Engine(engine.target, engine.drafter, Likelihood(2, 4, 16))
-        rng = np.random.default_rng(0)
-        ids = rng.integers(0, min(engine.target.vocab_size, 1000), (rows, context))
-        self.batch = self.engine.start([_prompt(engine, row) for row in ids])
+        ids = np.random.default_rng(0).integers(0, min(engine.target.vocab_size, 1000), context)
+        with torch.inference_mode():
+            self.batch = self._batch(ids, rows)
         self.rows = rows
         self.limits = np.full(rows, _ROUNDS, np.int64)
         self.pool = CandidatePool(self.batch.roots)
+
+    def _batch(self, ids: Ints, rows: int) -> Batch:
+        """One prompt, read once, standing in every row."""
+        batch = self.engine.start([_prompt(self.engine, ids)])
+        assert batch.draft is not None
+        first, copies = batch.running[0].sequence.token_ids, [0] * rows
+        if self.engine.drafter.needs_hidden_states:
+            batch.draft.start_round(batch.roots, np.full(1, _ROUNDS))
+            batch.draft.select_rows(copies)
+        else:  # such sessions may keep what they learn of each row; they read fast
+            read = PromptContext(ids, np.zeros(len(ids), np.bool_))
+            batch.draft = self.engine.drafter.open([read] * rows, np.repeat(batch.roots, rows))
+        batch.target.select_rows(copies)
+        batch.sampler.select_rows(copies)
+        batch.running = [_prompt(self.engine, ids) for _ in copies]
+        for prompt in batch.running:
+            prompt.sequence.commit(first)
+        return batch
 
     def verify(self, nodes: int) -> None:
         """A chain of ``nodes``: the tree's size is what costs, not its shape."""

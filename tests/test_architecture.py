@@ -17,6 +17,7 @@ LAYERS = (
     {"profiling"},
     {"api"},
     {"training", "eval"},
+    {"bench"},
     {"cli"},
     {"__main__", "app"},
 )
@@ -32,11 +33,11 @@ WITHIN = {
     "command": 1,
 }
 HOMES = {
-    "transformers": {"targets", "drafters", "kv_cache", "training"},
+    "transformers": {"targets", "drafters", "kv_cache", "training", "bench"},
     "tokenizers": {"training"},
     "gradio": {"app"},
     "datasets": {"eval"},
-    "matplotlib": {"training", "eval", "costs", "app"},
+    "matplotlib": {"training", "eval", "costs", "app", "bench"},
 }
 MAX_FILE_LINES, MAX_FUNCTION_LINES, P90_FUNCTION_LINES = 350, 50, 30
 

@@ -26,13 +26,16 @@ class CostModel:
         self.table = table
         self.factors = {"plain": 1.0, "verify": 1.0, "draft": 1.0}
 
-    def verify_ms(self, nodes: ArrayLike, batch: int, context: float) -> Floats:
-        """Target forward plus the round's fixed part, for n nodes a row (root included)."""
+    def target_ms(self, nodes: ArrayLike, batch: int, context: float) -> Floats:
+        """Target forward of n nodes a row (root included)."""
         nodes = np.asarray(nodes)
         raw = self.table.verify.at(nodes, batch, context)
-        factor = np.where(nodes > 1, self.factors["verify"], self.factors["plain"])
-        fixed = np.where(nodes > 1, self.table.fixed_ms, 0.0)
-        return np.asarray(raw * factor + fixed, np.float64)
+        return np.asarray(raw * np.where(nodes > 1, self.factors["verify"], self.factors["plain"]), np.float64)
+
+    def verify_ms(self, nodes: ArrayLike, batch: int, context: float) -> Floats:
+        """Target forward plus the round's fixed part, for n nodes a row (root included)."""
+        fixed = np.where(np.asarray(nodes) > 1, self.table.fixed_ms, 0.0)
+        return np.asarray(self.target_ms(nodes, batch, context) + fixed, np.float64)
 
     def plain_ms(self, batch: int, context: float) -> float:
         """One plain decode step."""

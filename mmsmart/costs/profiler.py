@@ -20,6 +20,8 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (128, 512)
 _POINT_MS = 40.0
 _LEAST, _MOST = 3, 15
+_DEAR_MS = 60.0
+"""Sizes beyond one that took so long are not measured but extrapolated."""
 
 
 class Bench(Protocol):
@@ -71,7 +73,7 @@ def measure(
     with tqdm(total=len(points), desc="profiling", disable=not progress) as bar:
         for point in points:
             batch = bench(*point)
-            verify[point] = _rising([_median_ms(partial(batch.verify, n), synchronize) for n in nodes])
+            verify[point] = _rising(_sizes_ms(batch, nodes, synchronize))
             draft[point] = [_median_ms(partial(batch.draft, w), synchronize) for w in WIDTHS]
             if point[1] == contexts[0]:
                 other.append(batch.other_ms())
@@ -93,6 +95,19 @@ def paper_curves(table: CostTable, batch: int = 1, context: int = CONTEXTS[0]) -
     drafting = [opening + (depth - 1) * layer for depth in depths]
     times = table.verify.at(sizes, batch, context)
     return fit_curves(tokens, drafting, sizes, times, float(times[0]))
+
+
+def _sizes_ms(batch: Bench, nodes: Sequence[int], synchronize: Callable[[], None]) -> list[float]:
+    """Verification of each size; beyond one that took long, where nothing is hidden any more, on the last line."""
+    times: list[float] = []
+    for count in nodes:
+        if len(times) >= _LEAST and times[-1] > _DEAR_MS:
+            last = nodes[len(times) - 1]
+            slope = max(times[-1] - times[0], 0.0) / (last - nodes[0])
+            times += [times[-1] + slope * (more - last) for more in nodes[len(times) :]]
+            break
+        times.append(_median_ms(partial(batch.verify, count), synchronize))
+    return times
 
 
 def _median_ms(call: Callable[[], None], synchronize: Callable[[], None]) -> float:

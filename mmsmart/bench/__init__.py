@@ -1,0 +1,1 @@
+"""``python -m mmsmart bench``: every way of answering the same questions, timed in turn in one process."""

@@ -1,0 +1,53 @@
+"""The questions of a benchmark, and drafters that only a benchmark wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mmsmart.config import SamplingParams
+from mmsmart.drafters.base import Drafter, DraftSession, PromptContext, RoundOutcome, TargetFacts
+from mmsmart.engine import Request
+from mmsmart.training.pictures import draw_picture
+from mmsmart.training.questions import heldout_samples
+from mmsmart.tree import CandidatePool, Candidates, Ints
+
+
+def requests(count: int, seed: int, sampling: SamplingParams) -> list[Request]:
+    """Held-out questions about drawn charts and scenes: all kinds in turn, answers of a few to some sixty tokens."""
+    return [Request(draw_picture(sample.facts), sample.question, sampling) for sample in heldout_samples(count, seed)]
+
+
+class WrongDrafter(Drafter):
+    """Another drafter whose every token is replaced by its neighbour: it costs the same and is all but never right."""
+
+    def __init__(self, drafter: Drafter, vocab_size: int = 0) -> None:
+        self.drafter, self.vocab_size = drafter, vocab_size
+        self.needs_hidden_states = drafter.needs_hidden_states  # type: ignore[misc]
+        self.observes_top_k = drafter.observes_top_k  # type: ignore[misc]
+
+    def bind(self, target: TargetFacts) -> Drafter:
+        """Binds the drafter inside."""
+        return WrongDrafter(self.drafter.bind(target), target.vocab_size)
+
+    def open(self, prompts: Sequence[PromptContext], roots: Ints) -> DraftSession:
+        """Opens the drafter inside."""
+        return _WrongSession(self.drafter.open(prompts, roots), self.vocab_size)
+
+
+class _WrongSession(DraftSession):
+    def __init__(self, session: DraftSession, vocab_size: int) -> None:
+        self._session, self._vocab_size = session, vocab_size
+
+    def start_round(self, roots: Ints, depth_limit: Ints) -> None:
+        self._session.start_round(roots, depth_limit)
+
+    def expand(self, pool: CandidatePool, frontier: Ints, top_k: int) -> Candidates:
+        right = self._session.expand(pool, frontier, top_k)
+        return Candidates((right.token_ids + 1) % self._vocab_size, right.log_probs)
+
+    def commit(self, outcome: RoundOutcome) -> None:
+        self._session.commit(outcome)
+
+    def select_rows(self, rows: Sequence[int]) -> Any:
+        self._session.select_rows(rows)
