@@ -46,8 +46,8 @@ class Grid:
 
     def curve(self, batch: float, context: float) -> Floats:
         """Cost at every grid size ``[sizes]`` for this batch and context."""
-        at_context = self._values @ _weights(self.contexts, context)
-        curve: Floats = at_context @ _weights(self.batches, batch)
+        at_context = self._values @ weights(self.contexts, context)
+        curve: Floats = at_context @ weights(self.batches, batch)
         return curve
 
     def at(self, size: ArrayLike, batch: float, context: float) -> Floats:
@@ -113,7 +113,7 @@ def _grid(record: Mapping[str, Any]) -> Grid:
     return Grid(ms=tuple(tuple(tuple(map(float, row)) for row in plane) for plane in record["ms"]), **axes)
 
 
-def _weights(axis: tuple[int, ...], value: float) -> Floats:
+def weights(axis: tuple[int, ...], value: float) -> Floats:
     """Linear interpolation weights along an axis, clamped at its ends."""
     weights = np.zeros(len(axis))
     place = float(np.interp(value, axis, np.arange(len(axis))))

@@ -34,6 +34,8 @@ _LEAST = 1e-9
 """Nodes less probable than this are never expanded."""
 _HICCUP = 4.0
 """A round counts as at most so many times what was predicted."""
+_LOOKS = (1, 2, 4, 8)
+"""Depths that are looked ahead, until one pays: where the cost has a step, one more depth alone may not reach it."""
 _CHILDREN = 3
 """Expected children of a node that are told apart when looking one depth ahead."""
 
@@ -80,10 +82,7 @@ class RateOptimal(TreePolicy):
         frontier, masses = self._expandable(pool, drafts[:, max(count, 1) - 1])
         if not masses.any():
             return None
-        typical = np.minimum(self._ahead[level + 1], self._ahead[level])
-        coming = (masses[:, :, None] * typical).reshape(len(masses), -1)
-        ahead = -np.sort(-np.concatenate([drafts, coming], axis=1), axis=1)[:, : self.nodes]
-        if now.best(ahead)[0] - now.rate * now.draft_ms[frontier.shape[1]] <= value:
+        if not self._deeper_pays(drafts, masses, level, value):
             return None
         now.charge(frontier.shape[1])
         return frontier
@@ -161,6 +160,30 @@ class RateOptimal(TreePolicy):
             where = present & (ranks == rank)
             typical = own[where].mean() if where.any() else 0.0
             self._ahead[level, rank] += _AHEAD_RATE * (typical - self._ahead[level, rank])
+
+    def _deeper_pays(self, drafts: Floats, masses: Floats, level: int, value: float) -> bool:
+        """Whether one more depth, or several at once, are expected to beat ``value``.
+
+        Args:
+            drafts: ``[B, M]`` the best nodes so far, in falling order.
+            masses: ``[B, W]`` of the nodes to expand.
+            level: Depths drafted so far.
+            value: The best ``tau(n) - R verify(n)`` without drafting on.
+        """
+        now, (rows, width) = self._round, masses.shape
+        typical = np.minimum(self._ahead[level + 1], self._ahead[level])
+        reach = np.cumprod(np.minimum.accumulate(self._ahead[level : self.depth + 1, 0])[1:])
+        columns = [drafts, (masses[:, :, None] * typical).reshape(rows, -1)]
+        price, done = float(now.draft_ms[width]), 1
+        for depths in _LOOKS:
+            if depths > len(reach):
+                break
+            columns.append((masses[:, :, None] * reach[done:depths]).reshape(rows, -1))
+            price, done = price + (depths - done) * float(now.draft_ms[width]), depths
+            ahead = -np.sort(-np.concatenate(columns, axis=1), axis=1)[:, : self.nodes]
+            if now.best(ahead)[0] - now.rate * price > value:
+                return True
+        return False
 
     def _expandable(self, pool: CandidatePool, bar: Floats) -> tuple[Ints, Floats]:
         """The newest nodes worth expanding: columns ``[B, W]`` (-1 for none) and their probabilities.
