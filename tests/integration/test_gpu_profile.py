@@ -119,6 +119,18 @@ def test_the_recording_in_the_repository(scripts: SimpleNamespace) -> None:
     assert all(len(path) <= 6 and (len(path) == 1 or path[:-1] in paths) for path in paths)
 
 
+def test_shapes_are_the_published_ones(scripts: SimpleNamespace) -> None:
+    """Parameters in billions of the targets, and of the MSD heads with their embedding to the last one."""
+    known = {"7b": (7.06, 367_009_792), "13b": (13.35, 533_473_280), "qwen": (8.29, 803_748_864)}
+    models = scripts.random_models
+    for key, (target_billions, head_parameters) in known.items():
+        shape = models.PUBLISHED[key]
+        with torch.device("meta"):
+            target, head = models._FAMILIES[shape.family](shape), models.EagleHead(models._head_config(shape))
+        assert sum(p.numel() for p in target.parameters()) / 1e9 == pytest.approx(target_billions, abs=0.005)
+        assert sum(p.numel() for p in head.parameters()) == head_parameters
+
+
 def test_a_recording_follows_the_targets_answer(scripts: SimpleNamespace, llava_folder: Path, tmp_path: Path) -> None:
     plain = load(str(llava_folder), policy="none", drafter="ngram", dtype="float64")
     request = Request(tiny.picture(1), "what is it?", mmsmart.SamplingParams(max_new_tokens=15))
