@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -54,6 +55,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     print(f"loading {arguments.model}", flush=True)
     workbench.base(arguments.model, arguments.drafter)
     session = Session(workbench)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     try:
         serve(session, arguments.host, arguments.port, share=arguments.share)
     finally:

@@ -19,6 +19,7 @@ MAX_BATCH = 32
 MAX_PASSES = 5
 MAX_BUDGET = 64
 MAX_TEMPERATURE = 2.0
+MAX_SEED = 2**32
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,21 @@ class Settings:
         Raises:
             InputError: A value out of range.
         """
-        _within("the maximum length", self.max_new_tokens, 1, MAX_TOKENS)
-        _within("the temperature", self.temperature, 0, MAX_TEMPERATURE)
-        _within("the budget", self.budget, 0, MAX_BUDGET)
+        within("the maximum length", self.max_new_tokens, 1, MAX_TOKENS)
+        within("the temperature", self.temperature, 0, MAX_TEMPERATURE)
+        within("the budget", self.budget, 0, MAX_BUDGET)
+        within("the seed", self.seed, 0, MAX_SEED)
         return SamplingParams(
             max_new_tokens=int(self.max_new_tokens), temperature=float(self.temperature), seed=int(self.seed)
         )
 
 
-def _within(name: str, value: float, least: float, most: float) -> None:
+def within(name: str, value: object, least: float, most: float) -> None:
+    """Refuses a number out of range, or none at all.
+
+    Raises:
+        InputError: Names it.
+    """
     if not isinstance(value, int | float) or not least <= value <= most:
         raise InputError(f"{name} must be from {least} to {most}, got {value!r}")
 

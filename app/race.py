@@ -23,7 +23,7 @@ Origin = Literal["target", "draft", "bonus"]
 Finish = Literal["eos", "stop", "length", "stopped"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Span:
     """The text of one token.
 
@@ -38,7 +38,7 @@ class Span:
     round: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pane:
     """An answer as far as it is.
 
@@ -58,7 +58,7 @@ class Pane:
         return "".join(span.text for span in self.spans)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Result:
     """Both answers compared, from the engine's own stats.
 
@@ -74,7 +74,7 @@ class Result:
     identical: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RaceView:
     """What the page shows of a race at one moment.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.limits import MAX_BYTES
 from app.page import CSS
-from app.session import Session
+from app.session import MOST_VISITORS, Session
 from mmsmart.errors import InputError
 
 _WAITING = 32
@@ -41,6 +41,7 @@ def serve(session: Session, host: str, port: int, *, share: bool = False, block:
         server_port=port,
         share=share,
         max_file_size=MAX_BYTES,
+        state_session_capacity=MOST_VISITORS,
         theme=gr.themes.Soft(font=system, font_mono=["ui-monospace", "monospace"]),
         head=f"<style>{CSS}</style>",  # as it is: Gradio would rewrite the selectors of its css argument
         footer_links=[],

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from app.compare import CompareView, compare_policies
 from app.device import Device, Stopped, Token, Waiting
 from app.figures import count
-from app.limits import MAX_BATCH, MAX_PASSES, Settings, checked_question, one_line, read_picture
+from app.limits import MAX_BATCH, MAX_PASSES, Settings, checked_question, one_line, read_picture, within
 from app.race import RaceView, race
 from app.trace import RoundTrace
 from app.workbench import PLAIN, Workbench, rule_of
@@ -22,7 +22,7 @@ from mmsmart.costs.online import CostModel
 from mmsmart.costs.profiler import Profile
 from mmsmart.embedded import pictures
 from mmsmart.engine import Engine, Request
-from mmsmart.errors import InputError, MmsmartError
+from mmsmart.errors import MmsmartError
 from mmsmart.images import fingerprint
 from mmsmart.registry import POLICIES
 from mmsmart.training.showcase import EXHIBITS
@@ -193,7 +193,6 @@ class Session:
         quick = self.workbench.engine(*pair, settings.policy, settings.budget)
         request = Request(image, question, settings.sampling())
         rule, costs = rule_of(quick.policy), CostModel(profile.table)
-        view = RaceView("")
         for view in race(plain, quick, request, costs, token):
             visitor.explained = Explained(view.traces, rule, profile, settings.policy)
             if view.result is not None and view.plain is not None:
@@ -222,9 +221,11 @@ class Session:
         try:
             asked = checked_question(question)
             settings.sampling()
-            if not 1 <= batch <= MAX_BATCH or not 1 <= passes <= MAX_PASSES:
-                raise InputError(f"a batch holds 1 to {MAX_BATCH} questions, each run 1 to {MAX_PASSES} times")
-            states = self.device.run(lambda t: self._compare(picture, asked, settings, batch, passes, t), token)
+            within("the batch", batch, 1, MAX_BATCH)
+            within("the number of runs", passes, 1, MAX_PASSES)
+            states = self.device.run(
+                lambda t: self._compare(picture, asked, settings, int(batch), int(passes), t), token
+            )
             with closing(states), closing(thinned(states)) as shown:
                 for state in shown:
                     waits = isinstance(state, Waiting)

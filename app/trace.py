@@ -23,7 +23,7 @@ MOST_DRAFTS = 64
 _VISIBLE = {"\n": "\u21b5", "\t": "\u21e5"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node of a round's draft tree.
 
@@ -45,7 +45,7 @@ class Node:
     accepted: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RoundTrace:
     """One round of one answer.
 
@@ -94,7 +94,7 @@ class RoundTrace:
         return 1e3 * tokens / (self.draft_ms + self.verify_ms_of[min(drafts, len(self.verify_ms_of) - 1)])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reason:
     """What adding one node costs and brings.
 

@@ -34,6 +34,8 @@ _QUEUE: dict[str, Any] = {
     "api_visibility": "private",
     "show_progress": "hidden",
 }
+_UPLOADS_S = (600, 3600)
+"""How often uploads are looked through, and how old they may get."""
 _LIGHT: dict[str, Any] = {"queue": False, "api_visibility": "private", "show_progress": "hidden"}
 
 
@@ -72,7 +74,7 @@ class _Outputs:
 def build(session: Session) -> gr.Blocks:
     """The page over a session."""
     demo: gr.Blocks
-    with gr.Blocks(title="mmsmart", analytics_enabled=False, fill_width=True) as demo:
+    with gr.Blocks(title="mmsmart", analytics_enabled=False, fill_width=True, delete_cache=_UPLOADS_S) as demo:
         gr.HTML(_HEAD, elem_classes=["mm", "mm-head"])
         with gr.Row():
             with gr.Column(scale=2, min_width=280):
@@ -162,7 +164,7 @@ def _compare_tab(session: Session, inputs: _Inputs) -> None:
     def compare(request: gr.Request, picture: Any, question: Any, *rest: Any) -> Iterator[str]:
         *settings, size, times = rest
         chosen = Settings(*settings)
-        for frame in session.compare(_key(request), picture, question, chosen, int(size), int(times)):
+        for frame in session.compare(_key(request), picture, question, chosen, size, times):
             yield compare_panel(frame)
 
     def stop_comparing(request: gr.Request) -> None:

@@ -6,10 +6,12 @@ import pytest
 
 import tiny
 from app import session as sessions
+from app.device import Stopped, Token
 from app.limits import MAX_BYTES
 from app.race import PLAIN, SPECULATIVE, RaceView
 from app.session import MOST_VISITORS, examples, repeated, thinned
 from app.workbench import with_budget
+from mmsmart import profiling
 from mmsmart.engine import Request
 from mmsmart.errors import InputError
 from support import language_forwards, vision_forwards
@@ -177,7 +179,8 @@ def test_no_picture_is_one_line(session, settings):
         ({"temperature": -1}, "the temperature must be from 0"),
         ({"temperature": None}, "the temperature must be from 0"),
         ({"budget": 10**6}, "the budget must be from 0"),
-        ({"seed": -1}, "seed must be a whole number"),
+        ({"seed": -1}, "the seed must be from 0"),
+        ({"seed": None}, "the seed must be from 0"),
     ],
 )
 def test_settings_that_the_page_does_not_offer_are_refused(session, picture, settings, change, words):
@@ -214,6 +217,20 @@ def test_policies_are_compared_on_a_batch(session, picture, settings):
     assert view.rows[0].speedup == 1
     assert view.rows[0].drafts_per_round == 0
     assert all(row.speedup == view.rows[0].wall_ms / row.wall_ms for row in view.rows)
+
+
+@pytest.mark.parametrize(("batch", "passes"), [(0, 1), (33, 1), (1, 9), (None, 1)])
+def test_a_batch_that_is_too_large_is_refused(session, picture, settings, batch, passes):
+    frame = list(session.compare("visitor", picture, "What?", settings, batch, passes))[-1]
+    assert "must be from 1 to" in frame.error
+
+
+def test_measuring_can_be_given_up(session, settings):
+    base = session.workbench.base(settings.model, settings.drafter)
+    token = Token()
+    token.cancel()
+    with pytest.raises(Stopped):
+        profiling.profile(base, batches=(1,), refresh=True, progress=False, check=token.check)
 
 
 def test_a_comparison_can_be_stopped(session, picture, settings):
