@@ -10,27 +10,31 @@ import tiny
 from drafters import ScriptedDrafter
 from mmsmart.api import load
 from mmsmart.config import SamplingParams
+from mmsmart.costs.online import CostModel
 from mmsmart.drafters.base import Drafter
 from mmsmart.drafters.ngram import NgramDrafter
 from mmsmart.embedded import model_folder, pictures
 from mmsmart.engine import Engine, GenerationOutput, Request
+from mmsmart.profiling import estimated
 from mmsmart.registry import POLICIES, create
 from mmsmart.training.pictures import draw_picture
 from mmsmart.training.questions import final_answer_correct, heldout_samples
 
 LENGTH = 80
-SAMPLES = 100
+SAMPLES = {"msd": 100, "right": 25, "wrong": 25, "ngram": 25}  # the drafter that is the default, and the others
 POLICY_SPECS = ("none", "chain", "static", "likelihood", "best-first")
+COST_AWARE = ("smart", "rate-optimal")
+MATRIX = [(kind, policy) for kind in SAMPLES for policy in POLICY_SPECS + COST_AWARE * (kind == "msd")]
 
 
 @pytest.fixture(scope="module")
 def engine() -> Engine:
-    return load("tiny-llava", dtype="float32", drafter="ngram")
+    return load("tiny-llava", dtype="float32", drafter="msd:checkpoint=tiny-llava-msd")
 
 
 @functools.cache
 def samples() -> list[Any]:
-    return heldout_samples(SAMPLES, seed=11)
+    return heldout_samples(max(SAMPLES.values()), seed=11)
 
 
 @functools.cache
@@ -51,7 +55,9 @@ def _picture(index: int) -> Any:
     return draw_picture(samples()[index].facts)
 
 
-def drafter_for(kind: str, indices: range) -> Drafter:
+def drafter_for(kind: str, engine: Engine, indices: range) -> Drafter:
+    if kind == "msd":
+        return engine.drafter
     if kind == "ngram":
         return NgramDrafter()
     answers = [expected(i) + [3] * LENGTH for i in indices]
@@ -59,12 +65,17 @@ def drafter_for(kind: str, indices: range) -> Drafter:
 
 
 def ask(engine: Engine, kind: str, policy: str, indices: range) -> list[GenerationOutput]:
-    made = Engine(engine.target, drafter_for(kind, indices), create(POLICIES, "policy", policy))
+    made = Engine(engine.target, drafter_for(kind, engine, indices), create(POLICIES, "policy", policy))
+    if made.policy.needs_costs:
+        guessed = estimated(made)
+        made.policy.bind_costs(CostModel(guessed.table), guessed.curves)
     sampling = SamplingParams(max_new_tokens=LENGTH)
     return made.generate_batch([Request(_picture(i), samples()[i].question, sampling) for i in indices])
 
 
-@pytest.mark.parametrize(("kind", "policy"), [("right", "likelihood"), ("wrong", "chain"), ("ngram", "best-first")])
+@pytest.mark.parametrize(
+    ("kind", "policy"), [("right", "likelihood"), ("wrong", "chain"), ("ngram", "best-first"), ("msd", "static")]
+)
 def test_ids_equal_generate_on_a_few_held_out_questions(engine: Engine, kind: str, policy: str) -> None:
     for start in range(0, 12, 3):
         indices = range(start, start + 3)
@@ -73,12 +84,11 @@ def test_ids_equal_generate_on_a_few_held_out_questions(engine: Engine, kind: st
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("policy", POLICY_SPECS)
-@pytest.mark.parametrize("kind", ["right", "wrong", "ngram"])
-def test_ids_equal_generate_on_100_held_out_questions(engine: Engine, kind: str, policy: str, batch: int) -> None:
-    wrong = []
-    for start in range(0, SAMPLES, batch):
-        indices = range(start, min(start + batch, SAMPLES))
+@pytest.mark.parametrize(("kind", "policy"), MATRIX)
+def test_ids_equal_generate_on_held_out_questions(engine: Engine, kind: str, policy: str, batch: int) -> None:
+    wrong, count = [], SAMPLES[kind]
+    for start in range(0, count, batch):
+        indices = range(start, min(start + batch, count))
         for index, output in zip(indices, ask(engine, kind, policy, indices), strict=True):
             if output.token_ids != expected(index):
                 wrong.append((index, output.token_ids, expected(index)))
