@@ -22,7 +22,7 @@ from mmsmart.targets.loading import load_target
 logger = logging.getLogger(__name__)
 
 FALLBACK_DRAFTER = "ngram"
-AUTO_POLICY = "best-first:nodes=8"
+AUTO_POLICY = "rate-optimal"
 
 
 def load(

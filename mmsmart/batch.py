@@ -88,9 +88,14 @@ class Batch:
 
     def drop_finished(self) -> None:
         """Lets finished rows leave the batch."""
-        rows = [row for row, p in enumerate(self.running) if p.sequence.finish_reason is None]
-        if len(rows) == len(self.running):
+        going = [row for row, p in enumerate(self.running) if p.sequence.finish_reason is None]
+        if len(going) == len(self.running):
             return
+        # The last rows fill the holes, so that few move.
+        count = len(going)
+        last = iter([row for row in reversed(going) if row >= count])
+        staying = set(going)
+        rows = [row if row in staying else next(last) for row in range(count)]
         self.running = [self.running[row] for row in rows]
         if rows:
             self.target.select_rows(rows)

@@ -93,9 +93,10 @@ class RaggedCache(Cache):
 
     def select_rows(self, rows: Sequence[int]) -> None:
         """Keeps these rows, in this order; finished requests leave the batch."""
+        used = int(self.lengths.max())
         self.lengths = self.lengths[np.asarray(rows, np.int64)]
         for block in self._blocks:
-            block.select_rows(rows)
+            block.select_rows(rows, used)
 
     def states(self) -> Tensor:
         """``[layers, 2, B, kv heads, slots, head dim]`` keys and values of a cache on one device."""
@@ -145,9 +146,17 @@ class _Block:
         src, dst = torch.from_numpy(source).to(device), torch.from_numpy(target).to(device)
         self.data[:, :, rows, :, dst] = self.data[:, :, rows, :, src]
 
-    def select_rows(self, rows: Sequence[int]) -> None:
-        if self.data is not None:
+    def select_rows(self, rows: Sequence[int], used: int) -> None:
+        """Keeps these rows, in place where no row is needed after it was written over; copies ``used`` slots."""
+        if self.data is None:
+            return
+        moved = [(place, row) for place, row in enumerate(rows) if place != row]
+        if len(set(rows)) < len(rows) or any(row < place for place, row in moved):
             self.data = self.data.index_select(2, torch.as_tensor(rows, device=self.data.device))
+            return
+        for place, row in moved:
+            self.data[:, :, place, :, :used] = self.data[:, :, row, :, :used]
+        self.data = self.data[:, :, : len(rows)]
 
 
 class _Layer(CacheLayerMixin):
