@@ -47,9 +47,11 @@ EMBEDDED_MODELS: dict[str, str] = {  # name -> folder under assets/models
 }
 EMBEDDED_DRAFTERS: dict[str, str] = {  # name -> folder under assets/models
     "tiny-llava-msd": "tiny-llava-msd",
+    "tiny-qwen2-vl-msd": "tiny-qwen2-vl-msd",
 }
 PUBLISHED_DRAFTERS: dict[str, str] = {  # target -> the drafter that ``drafter="auto"`` takes
     "tiny-llava": "msd:checkpoint=tiny-llava-msd",
+    "tiny-qwen2-vl": "msd:checkpoint=tiny-qwen2-vl-msd",
     "llava-hf/llava-1.5-7b-hf": "msd:checkpoint=lucylyn/MSD-LLaVA1.5-7B",
     "llava-hf/llava-1.5-13b-hf": "msd:checkpoint=lucylyn/MSD-LLaVA1.5-13B",
     "Qwen/Qwen2-VL-7B-Instruct": "msd:checkpoint=lucylyn/MSD-Qwen2VL-7B-Instruct",
