@@ -77,7 +77,7 @@ class RateOptimal(TreePolicy):
         self._read(pool)
         if level >= self.depth:
             return None
-        drafts = -np.sort(-now.probability[:, 1:], axis=1)[:, : self.nodes]
+        drafts = now.drafts
         value, count = now.best(drafts)
         frontier, masses = self._expandable(pool, drafts[:, max(count, 1) - 1])
         if not masses.any():
@@ -93,9 +93,8 @@ class RateOptimal(TreePolicy):
             return pool.top(0)
         if self._round.probability.shape[1] < pool.token_ids.shape[1]:
             self._read(pool)  # a last block without any candidate was not asked about
-        probability = self._round.probability
-        _, count = self._round.best(-np.sort(-probability[:, 1:], axis=1)[:, : self.nodes])
-        return pool.top(count, np.where(pool.present, probability, -np.inf).astype(np.float32))
+        _, count = self._round.best(self._round.drafts)
+        return pool.top(count, np.where(pool.present, self._round.probability, -np.inf).astype(np.float32))
 
     def record(self, record: RoundRecord) -> None:
         """Corrects costs and acceptance, and keeps the books on drafting against not drafting."""
@@ -151,15 +150,15 @@ class RateOptimal(TreePolicy):
         present = np.isfinite(logs)
         step = np.exp(np.where(present, logs - pool.log_probs[rows, parents], -np.inf))
         own = np.where(present, self.calibration.conditional(step, pool.depths[:, block]), 0.0)
-        now.probability = np.concatenate([now.probability, own * now.probability[rows, parents]], axis=1)
+        now.add(own * now.probability[rows, parents], self.nodes)
         if not present.any():
             return
-        # Siblings stand side by side, most probable first.
-        ranks = pool.ranks[:, block]
-        for rank in range(min(_CHILDREN, int(ranks.max()) + 1)):
-            where = present & (ranks == rank)
-            typical = own[where].mean() if where.any() else 0.0
-            self._ahead[level, rank] += _AHEAD_RATE * (typical - self._ahead[level, rank])
+        siblings = int(pool.ranks[0, -1]) + 1  # they stand side by side, most probable first
+        shape = (-1, siblings)
+        counts = present.reshape(shape).sum(axis=0)[:_CHILDREN]
+        typical = own.reshape(shape).sum(axis=0)[:_CHILDREN] / np.maximum(counts, 1)
+        ahead = self._ahead[level, : len(typical)]
+        ahead += _AHEAD_RATE * (typical - ahead)
 
     def _deeper_pays(self, drafts: Floats, masses: Floats, level: int, value: float) -> bool:
         """Whether one more depth, or several at once, are expected to beat ``value``.
@@ -180,8 +179,7 @@ class RateOptimal(TreePolicy):
                 break
             columns.append((masses[:, :, None] * reach[done:depths]).reshape(rows, -1))
             price, done = price + (depths - done) * float(now.draft_ms[width]), depths
-            ahead = -np.sort(-np.concatenate(columns, axis=1), axis=1)[:, : self.nodes]
-            if now.best(ahead)[0] - now.rate * price > value:
+            if now.best(falling(np.concatenate(columns, axis=1), self.nodes))[0] - now.rate * price > value:
                 return True
         return False
 
@@ -202,6 +200,11 @@ class RateOptimal(TreePolicy):
         return frontier, np.where(chosen, masses, 0.0)[:, :used]
 
 
+def falling(values: Floats, most: int) -> Floats:
+    """The largest values of each row, at most ``most``, in falling order."""
+    return np.sort(values, axis=1)[:, : -most - 1 : -1]
+
+
 class _Round:
     """One round's costs and what has been drafted.
 
@@ -211,6 +214,7 @@ class _Round:
         draft_ms: ``[width + 1]`` one depth of drafting by frontier width; 0 is the opening.
         plain_rate, rate: Tokens a millisecond: of plain decoding, and R.
         probability: ``[B, M]`` calibrated probability that each candidate is accepted, 1 at the root, 0 where absent.
+        drafts: ``[B, N]`` the largest of them, the root's left out, in falling order.
         charged_ms: This round's drafting as predicted without corrections.
     """
 
@@ -220,6 +224,7 @@ class _Round:
         self.batch, self.verify_ms, self.plain_rate, self.rate = batch, verify_ms, plain_rate, rate
         self.draft_ms = raw_draft_ms * factor
         self.probability: Floats = np.ones((batch, 1))
+        self.drafts: Floats = np.ones((batch, 0))
         self.charged_ms = 0.0
         self._raw_draft_ms = raw_draft_ms
         self._verify_price = rate * verify_ms
@@ -228,6 +233,11 @@ class _Round:
     def none(cls) -> _Round:
         """Before the first round."""
         return cls(1, np.ones(1), np.ones(1), 1.0, 1.0, 1.0)
+
+    def add(self, probability: Floats, most: int) -> None:
+        """Takes in the newest block's probabilities ``[B, W]``."""
+        self.probability = np.concatenate([self.probability, probability], axis=1)
+        self.drafts = falling(np.concatenate([self.drafts, probability], axis=1), most)
 
     def charge(self, width: int) -> None:
         """Notes one more depth."""
