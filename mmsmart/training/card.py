@@ -76,7 +76,7 @@ STAGE_NOTES = {
     "drill": "4-layer language model on oracle tokens, brief lookups only",
     "main": "4-layer language model on oracle tokens, all kinds, embeddings frozen",
     "regress": "vision tower and projector onto the oracle tokens",
-    "joint": "plugged together, grown to full depth, vision tower frozen",
+    "joint": "plugged together and grown to full depth",
 }
 
 
