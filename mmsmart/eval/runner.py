@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,8 +27,6 @@ from mmsmart.profiling import settings_of
 from mmsmart.registry import EMBEDDED_MODELS
 
 _WARM_UP_TOKENS = 16
-_TIDY_SAMPLES = 64
-"""After so many samples, garbage in cycles is collected: the few objects in it hold tensors of a whole batch."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,6 @@ class Runner:
         self._engine = next(iter(arms.values()))
         self._slowest = Slowest(settings.policies[-1])
         self._warm = False
-        self._untidied = 0
 
     def run(self, arguments: Sequence[str] = (), *, progress: bool = False) -> None:
         """Answers what no earlier session has.
@@ -132,7 +128,6 @@ class Runner:
             for row in rows:
                 bar.add(row)
             bar.show()
-        self._tidy(len(samples))
 
     def _asked(self, sample: EvalSample) -> Asked:
         """Checks a sample by preparing it once, so that a bad one fails alone, under every policy alike."""
@@ -171,13 +166,6 @@ class Runner:
             requests = [_shortened(one.request) for one in good if one.request is not None]
             with contextlib.suppress(*FAILURES):  # what is wrong will show in the rows
                 answer(engine, requests)
-
-    def _tidy(self, samples: int) -> None:
-        """Collects cycles between timed parts; left to itself the collector runs too rarely and memory grows."""
-        self._untidied += samples
-        if self._untidied >= _TIDY_SAMPLES:
-            self._untidied = 0
-            gc.collect()
 
     def _keep_pictures(self, rows: Sequence[ResultRow], samples: Sequence[EvalSample]) -> None:
         pictures = {sample.id: sample.images for sample in samples}

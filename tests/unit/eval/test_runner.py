@@ -10,7 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from drafters import ScriptedDrafter
 from mmsmart.engine import Engine, Request
@@ -471,6 +474,23 @@ def test_memory_does_not_grow_with_the_number_of_samples(llama_folder: Path, tmp
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[2] < peaks[1] + 100_000, peaks
+
+
+def test_no_answer_is_left_for_the_garbage_collector(evaluate: Callable[..., Any], tmp_path: Path) -> None:
+    """It runs rarely, and memory would grow in between: what a batch holds goes with it, that of failed ones too."""
+    data = chart_questions(tmp_path / "data", 6, broken=[1])
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        evaluate(data)
+        gc.collect()
+        kept = [each for each in gc.garbage if isinstance(each, (torch.Tensor, np.ndarray, Image.Image))]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not kept
 
 
 # ---- settings
