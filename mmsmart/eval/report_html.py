@@ -24,13 +24,14 @@ STYLE = """
   :root { --ink: #e4e8ec; --faint: #9aa5b1; --paper: #14181d; --panel: #1d2329; --rule: #363e47;
     --s0: #6cb2ff; --s1: #ff9c6e; --s2: #6fd08c; --s3: #d79bf5; --s4: #e3b341; --s5: #5fd3e6; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 70rem; padding: 1rem; background: var(--paper); color: var(--ink);
+body { margin: 0 auto; max-width: 75rem; padding: 1rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.15rem; margin: 2rem 0 .4rem; overflow-wrap: anywhere; }
 p { margin: .4rem 0; } .note { color: var(--faint); font-size: .9rem; max-width: 48rem; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
-th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--rule); text-align: right; white-space: nowrap;
-  font-variant-numeric: tabular-nums; } thead th { background: var(--panel); }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .85rem; }
+th, td { padding: .35rem .5rem; border-bottom: 1px solid var(--rule); text-align: right; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+thead th { background: var(--panel); white-space: normal; vertical-align: bottom; }
 th.text, td.text { text-align: left; }
 figure { margin: 1rem 0; max-width: 34rem; } .charts { display: grid; gap: 1rem 2rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
@@ -59,6 +60,7 @@ def page(runs: Sequence[Run]) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>mmsmart evaluation</title><style>{STYLE}</style></head><body>",
             f"<h1>mmsmart evaluation</h1><p>{escape(_headline(runs))}</p>",
+            f'<p class="note">{escape(_machines(runs))}</p>',
             *map(_table, tables[:-1]),
             _charts(runs),
             _table(tables[-1]),
@@ -82,6 +84,13 @@ def _headline(runs: Sequence[Run]) -> str:
     return words
 
 
+def _machines(runs: Sequence[Run]) -> str:
+    """What the times are of."""
+    sessions = [session for run in runs for process in run.result["sessions"] for session in process]
+    words = (f"{s['device_name']} ({s['dtype']}, torch threads: {s['threads']})" for s in sessions)
+    return f"Measured on {'; '.join(dict.fromkeys(words))}."
+
+
 def _table(table: Table) -> str:
     def cells(row: Sequence[str], tag: str) -> str:
         kinds = (' class="text"' if place < table.labels else "" for place in range(len(row)))
@@ -98,7 +107,7 @@ def _charts(runs: Sequence[Run]) -> str:
     for key in dict.fromkeys(_chart_key(run) for run in runs):
         mine = [run for run in runs if _chart_key(run) == key]
         model, mode, temperature = key
-        where = f"{model}, {mode} answers, T = {temperature:g}"
+        where = f"{model}, {mode} answers, T\u00a0=\u00a0{temperature:g}"
         figures += [_by_batch(mine, where), _by_depth(mine, where)]
     return f'<div class="charts">{"".join(figures)}</div>'
 

@@ -39,7 +39,8 @@ def make_run(folder: Path, wall_ms: float = 50.0, *, dataset: str = "chartqa", *
     settings |= {"policies": ["none", DRAFTING], "processes": 1} | options.pop("settings", {})
     template = options.pop("template", f"{dataset}/short/llava")
     devices = options.pop("devices", ["host cpu"])
-    session = {"command": "python -m mmsmart.eval", "devices": devices, "device_name": "a cpu", "threads": 1}
+    session = {"command": "python -m mmsmart.eval", "devices": devices, "device_name": "a cpu", "dtype": "float32"}
+    session |= {"threads": options.pop("threads", 1)}
     folder.mkdir(parents=True)
     write_json(folder / "run.json", {"settings": settings, "sessions": [session], "finished": True})
     rows = []
@@ -173,6 +174,11 @@ def test_the_page_is_one_file_with_pictures_inside(tmp_path: Path) -> None:
         assert heading in text
     for chart in re.findall(r"<svg.*?</svg>", text):
         ET.fromstring(chart)
+
+
+def test_the_page_names_the_machines_once_each(tmp_path: Path) -> None:
+    runs = runs_of(*(make_run(tmp_path / str(number), threads=threads) for number, threads in enumerate((1, 1, 2))))
+    assert "Measured on a cpu (float32, torch threads: 1); a cpu (float32, torch threads: 2)." in page(runs)
 
 
 def test_the_slowest_come_first_and_failures_are_listed(tmp_path: Path) -> None:
