@@ -76,6 +76,9 @@ def bar_chart(title: str, bars: Sequence[tuple[str, float, str]], reference: flo
     highest = max([value for _, value, _ in bars] + [reference or 0.0, 1e-9])
     height = step * len(bars) + 8
     body = []
+    if reference is not None:
+        x = label_width + (end - label_width) * reference / highest
+        body.append(f'<line class="reference" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
     for place, (name, value, label) in enumerate(bars):
         y, width = step * place + 6, max(2.0, (end - label_width) * value / highest)
         body.append(_text(name, label_width - 8, y + 15, "end"))
@@ -84,9 +87,6 @@ def bar_chart(title: str, bars: Sequence[tuple[str, float, str]], reference: flo
             f"<title>{escape(name)}: {escape(label)}</title></rect>"
         )
         body.append(_text(label, label_width + width + 6, y + 15, "start"))
-    if reference is not None:
-        x = label_width + (end - label_width) * reference / highest
-        body.append(f'<line class="reference" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
     return _figure(title, body, [], height)
 
 

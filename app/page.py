@@ -13,7 +13,7 @@ CSS = (
 .gradio-container { max-width: 1280px !important; }
 .mm-head h1 { font-size: 24px; margin: 0; color: var(--ink); }
 .mm-head p { margin: 2px 0 0; color: var(--soft); }
-.mm h3 { font-size: 15px; margin: 0 0 4px; color: var(--ink); }
+.mm h3 { font-size: 15px; margin: 0 0 4px !important; color: var(--ink); }
 .mm p { margin: 0 0 8px; color: var(--ink); }
 .mm .hint, .mm .note, .mm .numbers { color: var(--soft); font-size: 13px; }
 .mm .status { color: var(--soft); min-height: 1.5em; }
@@ -36,13 +36,14 @@ CSS = (
 .mm .badge { border-radius: 999px; padding: 4px 12px; font-weight: 600; }
 .mm .badge.yes { background: var(--accepted-soft); color: var(--accepted); }
 .mm .badge.no { background: var(--bad-soft); color: var(--bad); }
-.mm .turns { list-style: none; margin: 0; padding: 0; max-height: 260px; overflow-y: auto; }
+.mm .turns { list-style: none !important; margin: 0; padding: 0 !important; max-height: 260px; overflow-y: auto; }
 .mm .turns li { border-left: 3px solid var(--line); padding: 2px 0 4px 10px; margin: 0 0 8px; }
 .mm .turns li > * { display: block; color: var(--ink); }
 .mm .turns .note { color: var(--soft); }
 .mm .scroll { overflow-x: auto; margin-bottom: 10px; }
 .mm .scroll:focus-visible { outline: 2px solid var(--bonus); }
-.mm table { border: 0 !important; border-collapse: collapse; font-size: 14px; width: 100%; color: var(--ink); }
+.mm table, .mm thead, .mm tbody, .mm tr { border: 0 !important; }
+.mm table { border-collapse: collapse; font-size: 14px; width: 100%; color: var(--ink); }
 .mm th, .mm td { padding: 5px 9px !important; text-align: right !important; border: 0 !important;
   border-bottom: 1px solid var(--line) !important; white-space: nowrap; color: var(--ink); background: none; }
 .mm th:first-child, .mm td:first-child, .mm .reasons th:last-child, .mm .reasons td:last-child {
@@ -51,13 +52,14 @@ CSS = (
 .mm tr.best th, .mm tr.best td { color: var(--speed); font-weight: 700; }
 .mm tr.dropped td { color: var(--soft); }
 .mm tr.accepted td { color: var(--accepted); }
-.mm .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 16px; padding: 0; margin: 0 0 8px;
+.mm .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 16px; padding: 0 !important; margin: 0 0 8px;
   font-size: 13px; color: var(--soft); }
 .mm .legend li { display: flex; align-items: center; gap: 6px; margin: 0; color: var(--soft); }
 .mm .swatch, .mm .key { display: inline-block; width: 14px; height: 10px; border-radius: 3px;
   border: 1px solid var(--line); }
 .mm .key { height: 4px; border: 0; }
 .mm svg text { fill: var(--ink); font-family: inherit; font-size: 13px; }
+.mm figure.chart text { paint-order: stroke; stroke: var(--body-background-fill); stroke-width: 3px; }
 .mm svg.tree { display: block; max-width: none; }
 .mm .node rect { fill: var(--card); stroke: var(--soft); stroke-width: 1.2; }
 .mm .node .word { font-weight: 600; }
@@ -77,7 +79,7 @@ CSS = (
 .mm .edge.dropped { stroke: var(--dropped); stroke-dasharray: 4 3; stroke-width: 1; }
 .mm .swatch.verified { border-color: var(--soft); background: var(--card); }
 .mm .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(270px, 1fr)); gap: 8px 16px; }
-.mm figure.chart { margin: 0 0 8px; min-width: 0; max-width: 620px; }
+.mm figure.chart { margin: 0 0 8px; min-width: 0; max-width: 480px; }
 .mm figcaption { font-weight: 600; font-size: 14px; color: var(--ink); }
 .mm figure svg { width: 100%; height: auto; display: block; }
 .mm .grid { stroke: var(--line); stroke-width: 1; }

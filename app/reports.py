@@ -47,10 +47,12 @@ def _round_charts(trace: RoundTrace) -> str:
             Mark(chosen, here, f"chosen: {chosen}, {rate(here)}"),
         ),
     )
-    note = (
-        f"<b>Round {trace.number}:</b> the policy verified {count(chosen, 'draft')}, {rate(here)} expected; of the "
-        f"candidates that it drafted, the best {best} would have been {rate(rates[best])}."
+    other = (
+        "no other number of its candidates promised more"
+        if rates[best] <= here * (1 + 1e-9)
+        else f"the best {best} of its candidates would have promised {rate(rates[best])}"
     )
+    note = f"<b>Round {trace.number}:</b> the policy verified {count(chosen, 'draft')}, {rate(here)} expected; {other}."
     drawn = "".join(line_chart(chart) for chart in charts)
     return f'<p class="lead">{note}</p><div class="charts">{drawn}</div>'
 

@@ -181,8 +181,8 @@ class Session:
     def _race(
         self, visitor: Visitor, picture: str | None, question: str, settings: Settings, token: Token
     ) -> Generator[RaceFrame, None, None]:
-        image = read_picture(picture)
-        if visitor.picture != (key := fingerprint(image)):
+        image = read_picture(picture) if picture else None
+        if visitor.picture != (key := fingerprint(image) if image else ""):
             visitor.picture, visitor.turns = key, ()
         turns = visitor.turns
         for phase in self._readied(settings, 1, token):
@@ -190,6 +190,7 @@ class Session:
         pair = settings.model, settings.drafter
         profile = self.workbench.profile(*pair, 1, token.check)
         plain = self.workbench.base(*pair)
+        require_picture(image, plain)
         quick = self.workbench.engine(*pair, settings.policy, settings.budget)
         request = Request(image, question, settings.sampling())
         rule, costs = rule_of(quick.policy), CostModel(profile.table)
@@ -239,10 +240,11 @@ class Session:
     def _compare(
         self, picture: str | None, question: str, settings: Settings, batch: int, passes: int, token: Token
     ) -> Generator[CompareView, None, None]:
-        first = Request(read_picture(picture), question, settings.sampling())
+        first = Request(read_picture(picture) if picture else None, question, settings.sampling())
         for phase in self._readied(settings, batch, token):
             yield CompareView(phase, batch)
         pair = settings.model, settings.drafter
+        require_picture(first.image, self.workbench.base(*pair))
         names = [PLAIN, *(name for name in POLICIES if name != PLAIN)]
         names += [given for given in self.workbench.choices.policies if given not in (*names, "auto")]
         engines: dict[str, Engine] = {}
@@ -266,10 +268,24 @@ def examples() -> list[tuple[str, str]]:
 
 
 def repeated(first: Request, batch: int) -> list[Request]:
-    """A batch: the visitor's own request, then the bundled pictures with their questions, over and over."""
+    """A batch: the visitor's own request, then the bundled pictures with their questions, over and over.
+
+    Without a picture, the questions alone.
+    """
     bundled = examples()
     more = (bundled[place % len(bundled)] for place in range(batch - 1))
-    return [first, *(Request(path, question, first.sampling) for path, question in more)]
+    blind = first.image is None
+    return [first, *(Request(None if blind else path, question, first.sampling) for path, question in more)]
+
+
+def require_picture(image: Any, engine: Engine) -> None:
+    """Refuses a question without a picture, unless the target is a text model.
+
+    Raises:
+        ImageError: There is none.
+    """
+    if image is None and engine.target.image_token_id is not None:
+        read_picture(None)
 
 
 def thinned(states: Iterator[Any], clock: Callable[[], float] = time.monotonic) -> Generator[Any, None, None]:

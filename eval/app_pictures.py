@@ -67,6 +67,7 @@ def take(browser: Browser, address: str, folder: Path, form: str, batch: int) ->
         if name == "tree":
             page.fill("#round input[type=number]", "3")
             page.keyboard.press("Tab")
+            page.evaluate("document.activeElement.blur()")
             page.get_by_text("Round 3:").first.wait_for()
         if name == "compare":
             compare(page, batch)
@@ -82,12 +83,12 @@ def take(browser: Browser, address: str, folder: Path, form: str, batch: int) ->
 
 
 def ask(page: Page) -> None:
-    """Runs the race, twice, so that the machine is awake; the second one is kept."""
+    """Runs the race a few times, as policies learn; the last one is kept."""
     page.get_by_text("2", exact=True).first.click()  # the second page of the examples
     page.get_by_text(QUESTION, exact=True).first.click()
     page.wait_for_function("q => document.querySelector('#question textarea').value === q", arg=QUESTION)
     page.wait_for_selector("#picture img")
-    for number in (1, 2):
+    for number in range(1, 6):
         page.click("#run")
         page.wait_for_function("n => document.querySelectorAll('#turns li').length >= n", arg=number)
 

@@ -133,7 +133,9 @@ def test_why_marks_the_chosen_size():
     assert len(page.findall(".//circle[@class='mark']")) == 3
     rates = [1e3 * t / (3 + 5 + 0.5 * n) for n, t in enumerate((1.0, 1.9, 2.3, 2.35))]
     best = max(range(4), key=rates.__getitem__)
-    assert f"the best {best} would have been {rate(rates[best])}" in words(why_panel(TRACE))
+    assert f"the best {best} of its candidates would have promised {rate(rates[best])}" in words(why_panel(TRACE))
+    only = trace_of(Node("good", 0, 1, 0.9, 0.9, True, True))
+    assert "no other number of its candidates promised more" in words(why_panel(only))
 
 
 def test_the_profile_is_drawn_and_tabulated(last):

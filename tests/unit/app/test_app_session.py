@@ -7,11 +7,12 @@ import pytest
 import tiny
 from app import session as sessions
 from app.device import Stopped, Token
-from app.limits import MAX_BYTES
+from app.limits import MAX_BYTES, Settings
 from app.race import PLAIN, SPECULATIVE, RaceView
-from app.session import MOST_VISITORS, examples, repeated, thinned
-from app.workbench import with_budget
+from app.session import MOST_VISITORS, Session, examples, repeated, thinned
+from app.workbench import Choices, Workbench, with_budget
 from mmsmart import profiling
+from mmsmart.api import AUTO_POLICY
 from mmsmart.engine import Request
 from mmsmart.errors import InputError
 from support import language_forwards, vision_forwards
@@ -166,6 +167,14 @@ def test_a_picture_of_too_many_pixels_is_refused(session, settings, tmp_path, mo
     assert "60 x 48 = 2880 pixels" in asked(session, str(path), settings)[-1].error
 
 
+def test_a_text_model_is_asked_without_a_picture(session, picture, llama_folder):
+    other = Session(Workbench(Choices.of(str(llama_folder), "ngram")), session.device)
+    chosen = Settings(str(llama_folder), "ngram", "best-first", max_new_tokens=8)
+    assert asked(other, None, chosen)[-1].view.result.identical
+    assert list(other.compare("visitor", None, "What?", chosen, 2, 1))[-1].view.done
+    assert "cannot look at pictures" in asked(other, picture, chosen)[-1].error
+
+
 def test_no_picture_is_one_line(session, settings):
     assert asked(session, None, settings)[-1].error.startswith("There is no picture")
 
@@ -262,7 +271,6 @@ def test_views_come_no_faster_than_a_page_can_draw_but_phases_end_whole(monkeypa
     ("policy", "spec"),
     [
         ("best-first", "best-first:nodes=7"),
-        ("auto", "best-first:nodes=7"),
         ("likelihood", "likelihood:total=7"),
         ("smart", "smart:b_verify=7"),
         ("rate-optimal", "rate-optimal:nodes=7"),
@@ -273,6 +281,11 @@ def test_views_come_no_faster_than_a_page_can_draw_but_phases_end_whole(monkeypa
 def test_a_budget_bounds_each_policy_by_its_own_option(policy, spec):
     assert with_budget(policy, 7) == spec
     assert with_budget(policy, 0) == policy
+
+
+def test_a_budget_bounds_the_policy_that_auto_stands_for():
+    assert with_budget("auto", 7) == with_budget(AUTO_POLICY, 7) != AUTO_POLICY
+    assert with_budget("auto", 0) == "auto"
 
 
 def test_a_budget_is_kept(session, picture, settings):
