@@ -92,7 +92,7 @@ def run_evaluation(arguments: argparse.Namespace) -> int:
     from mmsmart.eval.report import Run, details, to_markdown
     from mmsmart.eval.runner import run
 
-    settings = _settings(arguments)
+    settings = settings_from(arguments)
     path = arguments.out or default_folder(settings)
     _set_up(arguments)
     run(settings, path, arguments=arguments.given, progress=not arguments.no_progress)
@@ -137,8 +137,12 @@ def default_folder(settings: Any) -> Path:
     return Path("runs") / re.sub(r"[^\w.=-]+", "_", name)
 
 
-def _settings(arguments: argparse.Namespace) -> Any:
-    """Checks the options before torch's slow parts are used."""
+def settings_from(arguments: argparse.Namespace) -> Any:
+    """The settings of a run's options; checks them before torch's slow parts are used.
+
+    Raises:
+        InputError: An option that does not fit.
+    """
     from mmsmart.eval.data.source import DataRequest
     from mmsmart.eval.settings import RunSettings, split_policies
 
