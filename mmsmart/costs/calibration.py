@@ -39,6 +39,15 @@ class Calibration:
         estimate: Floats = (self.accepted[place] + self.strength * probs) / (self.offered[place] + self.strength)
         return np.minimum(estimate, 1.0)
 
+    def at_depth(self, probs: Floats, depth: int) -> Floats:
+        """`conditional` for nodes of one depth, which a drafting policy asks for at every step."""
+        level = min(depth - 1, len(self.accepted) - 1)
+        bucket = _EDGES.searchsorted(probs)
+        estimate: Floats = (self.accepted[level][bucket] + self.strength * probs) / (
+            self.offered[level][bucket] + self.strength
+        )
+        return np.minimum(estimate, 1.0)
+
     def observe(self, tree: TreeBatch, verification: Verification) -> None:
         """Counts a round; only nodes whose parent was accepted say anything."""
         rows = np.arange(len(tree.token_ids))[:, None]

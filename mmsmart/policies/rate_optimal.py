@@ -79,10 +79,10 @@ class RateOptimal(TreePolicy):
             return None
         drafts = now.drafts
         value, count = now.best(drafts)
-        frontier, masses = self._expandable(pool, drafts[:, max(count, 1) - 1])
+        frontier, masses = self._expandable(pool, drafts[:, max(count, 1) - 1], level)
         if not masses.any():
             return None
-        if not self._deeper_pays(drafts, masses, level, value):
+        if not self._deeper_pays(drafts, masses, level, value, count):
             return None
         now.charge(frontier.shape[1])
         return frontier
@@ -143,37 +143,39 @@ class RateOptimal(TreePolicy):
 
         A child is never more probable than its parent, so that the best nodes stay prefix-closed.
         """
-        now, block, level = self._round, pool.last_block, len(pool.blocks)
-        parents = pool.parents[:, block]
-        rows = np.arange(len(parents))[:, None]
-        logs = pool.log_probs[:, block].astype(np.float64)
-        present = np.isfinite(logs)
-        step = np.exp(np.where(present, logs - pool.log_probs[rows, parents], -np.inf))
-        own = np.where(present, self.calibration.conditional(step, pool.depths[:, block]), 0.0)
-        now.add(own * now.probability[rows, parents], self.nodes)
-        if not present.any():
-            return
-        siblings = int(pool.ranks[0, -1]) + 1  # they stand side by side, most probable first
-        shape = (-1, siblings)
-        counts = present.reshape(shape).sum(axis=0)[:_CHILDREN]
-        typical = own.reshape(shape).sum(axis=0)[:_CHILDREN] / np.maximum(counts, 1)
-        ahead = self._ahead[level, : len(typical)]
-        ahead += _AHEAD_RATE * (typical - ahead)
+        now, level, start = self._round, len(pool.blocks), pool.last_block.start
+        parents = pool.parents[:, start:]
+        # Absent candidates have no parent that is absent: exp(-inf) = 0.
+        step = np.exp(pool.log_probs[:, start:].astype(np.float64) - pool.log_probs[now.rows, parents])
+        present = step > 0
+        own = self.calibration.at_depth(step, level) * present
+        now.add(own * now.probability[now.rows, parents], self.nodes)
+        siblings = (-1, int(pool.ranks[0, -1]) + 1)  # they stand side by side, most probable first
+        counts = present.reshape(siblings).sum(axis=0)[:_CHILDREN]
+        if counts[0]:
+            typical = own.reshape(siblings).sum(axis=0)[:_CHILDREN] / np.maximum(counts, 1)
+            ahead = self._ahead[level, : len(typical)]
+            ahead += _AHEAD_RATE * (typical - ahead)
 
-    def _deeper_pays(self, drafts: Floats, masses: Floats, level: int, value: float) -> bool:
+    def _deeper_pays(self, drafts: Floats, masses: Floats, level: int, value: float, count: int) -> bool:
         """Whether one more depth, or several at once, are expected to beat ``value``.
 
         Args:
             drafts: ``[B, M]`` the best nodes so far, in falling order.
-            masses: ``[B, W]`` of the nodes to expand.
+            masses: ``[B, W]`` of the nodes to expand, in falling order.
             level: Depths drafted so far.
             value: The best ``tau(n) - R verify(n)`` without drafting on.
+            count: Its n.
         """
         now, (rows, width) = self._round, masses.shape
         typical = np.minimum(self._ahead[level + 1], self._ahead[level])
+        price = float(now.draft_ms[width])
+        more = now.verify_ms[min(count + 1, self.nodes)] - now.verify_ms[count]
+        if count and masses[:, 0].sum() * typical[0] > now.rate * (price + more):
+            return True  # the best child of each row alone pays for the depth
         reach = np.cumprod(np.minimum.accumulate(self._ahead[level : self.depth + 1, 0])[1:])
         columns = [drafts, (masses[:, :, None] * typical).reshape(rows, -1)]
-        price, done = float(now.draft_ms[width]), 1
+        done = 1
         for depths in _LOOKS:
             if depths > len(reach):
                 break
@@ -183,21 +185,22 @@ class RateOptimal(TreePolicy):
                 return True
         return False
 
-    def _expandable(self, pool: CandidatePool, bar: Floats) -> tuple[Ints, Floats]:
+    def _expandable(self, pool: CandidatePool, bar: Floats, level: int) -> tuple[Ints, Floats]:
         """The newest nodes worth expanding: columns ``[B, W]`` (-1 for none) and their probabilities.
 
-        Those among the best so far (at least ``bar`` ``[B]``), and in any case the best one of each row; at most
-        ``width``.
+        Those among the best so far (at least ``bar`` ``[B]``), and in any case the best one of each row; as many as
+        pay for a wider step, at most ``width``.
         """
-        start = pool.last_block.start
-        newest = self._round.probability[:, start:]
+        now, start = self._round, pool.last_block.start
+        newest = now.probability[:, start:]
         order = np.argsort(-newest, axis=1, kind="stable")[:, : self.width]
-        masses = np.take_along_axis(newest, order, axis=1)
+        masses = newest[now.rows, order]
         chosen = masses >= np.maximum(bar, _LEAST)[:, None]
         chosen[:, 0] = masses[:, 0] > 0
-        used = max(int(chosen.sum(axis=1).max()), 1)
-        frontier = np.where(chosen, order + start, -1)[:, :used]
-        return frontier, np.where(chosen, masses, 0.0)[:, :used]
+        masses = masses * chosen
+        gains = masses.sum(axis=0).cumsum() * self._ahead[level, 0]
+        used = int((gains - now.rate * now.draft_ms[1 : len(gains) + 1]).argmax()) + 1
+        return np.where(chosen, order + start, -1)[:, :used], masses[:, :used]
 
 
 def falling(values: Floats, most: int) -> Floats:
@@ -213,6 +216,7 @@ class _Round:
         verify_ms: ``[nodes + 1]`` verification of 1, 2, ... nodes a row, the fixed part included.
         draft_ms: ``[width + 1]`` one depth of drafting by frontier width; 0 is the opening.
         plain_rate, rate: Tokens a millisecond: of plain decoding, and R.
+        rows: ``[B, 1]`` for indexing.
         probability: ``[B, M]`` calibrated probability that each candidate is accepted, 1 at the root, 0 where absent.
         drafts: ``[B, N]`` the largest of them, the root's left out, in falling order.
         charged_ms: This round's drafting as predicted without corrections.
@@ -223,6 +227,7 @@ class _Round:
     ) -> None:
         self.batch, self.verify_ms, self.plain_rate, self.rate = batch, verify_ms, plain_rate, rate
         self.draft_ms = raw_draft_ms * factor
+        self.rows = np.arange(batch)[:, None]
         self.probability: Floats = np.ones((batch, 1))
         self.drafts: Floats = np.ones((batch, 0))
         self.charged_ms = 0.0
