@@ -33,7 +33,7 @@ WITHIN = {
     "command": 1,
 }
 HOMES = {
-    "transformers": {"targets", "drafters", "kv_cache", "training", "bench"},
+    "transformers": {"targets", "drafters", "kv_cache", "training"},
     "tokenizers": {"training"},
     "gradio": {"app"},
     "datasets": {"eval"},

@@ -6,31 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import transformers
-from PIL import Image
+from torch import Tensor
+from torch.nn import functional
 
 from mmsmart.bench.arms import Tally
 from mmsmart.engine import Request
+from mmsmart.images import load_all
 from mmsmart.stats import Stopwatch
 from mmsmart.targets.base import Target
 
 
 class GenerateArm:
-    """transformers' ``generate`` on the engine's own model, as its users write it: a processor with left padding.
+    """transformers' ``generate`` on the engine's own model and the same prompts, padded on the left.
 
     Args:
         name: Of the arm.
         target: Whose model answers.
-        folder: Where the processor is loaded from.
         options: Further arguments of ``generate``.
     """
 
-    def __init__(self, name: str, target: Target, folder: str, **options: Any) -> None:
+    def __init__(self, name: str, target: Target, **options: Any) -> None:
         self.name = name
-        self._model, self._device = target.model, target.device
+        self._target, self._model, self._device = target, target.model, target.device
         self._options = options
-        self._processor: Any = transformers.AutoProcessor.from_pretrained(folder)
-        self._processor.tokenizer.padding_side = "left"
         self._ends = target.eos_token_ids
         self._first_ms: dict[int, float] = {}
 
@@ -61,21 +59,26 @@ class GenerateArm:
             ids = self._model.generate(**inputs, max_new_tokens=new_tokens, **sampled, **self._options)
         return [self._cut(row) for row in ids[:, inputs["input_ids"].shape[1] :].tolist()]
 
-    def _inputs(self, requests: Sequence[Request]) -> Any:
-        prompts = [
-            self._processor.apply_chat_template(
-                [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": request.question}]}],
-                add_generation_prompt=True,
-            )
-            for request in requests
-        ]
-        bos = self._processor.tokenizer.bos_token
-        pictures = [request.image for request in requests if isinstance(request.image, Image.Image)]
-        special = not (bos and prompts[0].startswith(bos))
-        inputs = self._processor(
-            images=pictures, text=prompts, padding=True, add_special_tokens=special, return_tensors="pt"
-        )
-        return inputs.to(self._device)
+    def _inputs(self, requests: Sequence[Request]) -> dict[str, Tensor]:
+        target = self._target
+        target.forget_images()  # or the pixels of a picture seen before would be missing
+        encoded = [target.encode(load_all(request.image), request.question) for request in requests]
+        longest = max(one.length for one in encoded)
+        pad = target.tokenizer.pad_token_id or 0
+        left = [(longest - one.length, 0) for one in encoded]
+        ids = [functional.pad(one.token_ids, side, value=pad) for one, side in zip(encoded, left, strict=True)]
+        seen = [functional.pad(torch.ones_like(one.token_ids), side) for one, side in zip(encoded, left, strict=True)]
+        inputs = {"input_ids": torch.stack(ids), "attention_mask": torch.stack(seen)}
+        pictures = [image for one in encoded for image in one.images]
+        if pictures:
+            pixels = torch.cat([image.tensors["pixel_values"] for image in pictures])
+            inputs["pixel_values"] = pixels.to(target.dtype)
+        grids = [image.grid for image in pictures if image.grid is not None]
+        if grids:
+            inputs["image_grid_thw"] = torch.tensor(grids)
+            masks = [functional.pad(one.image_mask.int(), side) for one, side in zip(encoded, left, strict=True)]
+            inputs["mm_token_type_ids"] = torch.stack(masks)
+        return {name: tensor.to(target.device) for name, tensor in inputs.items()}
 
     def _cut(self, ids: list[int]) -> list[int]:
         """Without the padding behind the end of an answer."""

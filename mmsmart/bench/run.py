@@ -17,7 +17,6 @@ from mmsmart.bench.baselines import GenerateArm
 from mmsmart.bench.measure import Measured, measure, summary
 from mmsmart.bench.workload import WrongDrafter, requests
 from mmsmart.config import SamplingParams
-from mmsmart.embedded import model_folder
 from mmsmart.engine import Engine
 from mmsmart.eval.provenance import device_name, git_state, versions
 from mmsmart.eval.settings import split_policies
@@ -101,14 +100,13 @@ class Benchmark:
 
     def _baseline(self, name: str) -> Arm:
         arguments = self._arguments
-        folder = str(model_folder(arguments.model)) if arguments.model in EMBEDDED_MODELS else arguments.model
         options: dict[str, Any] = {}
         if name == "prompt-lookup":
             options = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
         elif name == "assisted":
             small = load_target(arguments.assistant, device=arguments.device, dtype=arguments.dtype)
             options = {"assistant_model": small.model}
-        return GenerateArm(name, self.engine.target, folder, **options)
+        return GenerateArm(name, self.engine.target, **options)
 
     def _measure(self, arms: Sequence[Arm], size: int, repeats: int, what: str) -> list[Measured]:
         passes = len(arms) * (repeats + 1)
