@@ -79,12 +79,13 @@ class CandidatePool:
         scores = self.log_probs[rows, parent][:, :, None] + step
         absent = (frontier < 0) | (depths > depth_limit[:, None])
         scores = np.where(absent[:, :, None], ABSENT, scores).astype(np.float32)
-        shape = candidates.token_ids.shape
+        _, width, siblings = candidates.token_ids.shape
         self.blocks.append(self.token_ids.shape[1])
         self.token_ids = _join(self.token_ids, candidates.token_ids)
-        self.parents = _join(self.parents, np.broadcast_to(parent[:, :, None], shape))
-        self.depths = _join(self.depths, np.broadcast_to(depths[:, :, None], shape))
-        self.ranks = _join(self.ranks, np.broadcast_to(np.arange(shape[2]), shape))
+        self.parents = _join(self.parents, parent.repeat(siblings, axis=1))
+        self.depths = _join(self.depths, depths.repeat(siblings, axis=1))
+        ranks = np.arange(width * siblings)[None] % siblings
+        self.ranks = _join(self.ranks, ranks.repeat(batch, axis=0))
         self.log_probs = np.concatenate([self.log_probs, scores.reshape(batch, -1)], axis=1)
 
     def top(self, count: int, scores: Floats | None = None) -> Bools:

@@ -32,6 +32,7 @@ class Calibration:
         self.strength, self.decay = strength, decay
         self.accepted = np.zeros((depths, len(_EDGES) + 1))
         self.offered = np.zeros_like(self.accepted)
+        self.seen = 0  # observations ever
 
     def conditional(self, probs: Floats, depths: NDArray[np.int64]) -> Floats:
         """Calibrated acceptance of nodes, given that their parent is accepted; same shape as ``probs``."""
@@ -64,6 +65,7 @@ class Calibration:
         seen[place] = True  # what was not offered is not forgotten: no news while drafting rests
         self.accepted[seen] *= self.decay
         self.offered[seen] *= self.decay
+        self.seen += int(offered.sum())
         np.add.at(self.offered, place, 1.0)
         np.add.at(self.accepted, place, accepted[offered].astype(np.float64))
 

@@ -158,18 +158,20 @@ class _Steps:
         """Gives the nodes of ``columns`` ``[B, W]`` new slots; returns their parents' places and the slots."""
         batch, width = columns.shape
         rows = np.arange(batch)[:, None]
-        missing = max(int(columns.max()), int(parents.max())) + 1 - self._place.shape[1]
-        if missing > 0:
-            self._place = np.pad(self._place, ((0, 0), (0, missing)))
+        needed = max(int(columns.max()), int(parents.max())) + 1
+        if needed > self._place.shape[1]:
+            self._place = np.concatenate([self._place, np.zeros((batch, needed), np.int64)], axis=1)
         parent_places = self._place[rows, parents]
         start = self._sees.shape[1]
         grown = np.zeros((batch, start + width, start + width), np.bool_)
-        grown[:, :start, :start] = self._sees
-        inherited = np.take_along_axis(self._sees, np.maximum(parent_places - 1, 0)[:, :, None], axis=1) if start else 0
-        grown[:, start:, :start] = np.where((parent_places > 0)[:, :, None], inherited, False)
-        grown[:, np.arange(start, start + width), np.arange(start, start + width)] = True
+        if start:
+            grown[:, :start, :start] = self._sees
+            inherited = self._sees[rows, np.maximum(parent_places - 1, 0)]
+            grown[:, start:, :start] = inherited & (parent_places > 0)[:, :, None]
+        own = np.arange(start, start + width)
+        grown[:, own, own] = True
         self._sees = grown
-        self._place[rows, columns] = np.arange(start, start + width) + 1
+        self._place[rows, columns] = own + 1
         return parent_places, slice(start, start + width)
 
     def outputs_at(self, places: Ints) -> Tensor:

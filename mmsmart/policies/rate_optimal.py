@@ -17,17 +17,11 @@ from mmsmart.costs.fit import SmartCurves
 from mmsmart.costs.online import CostModel
 from mmsmart.errors import InputError
 from mmsmart.policies.base import RoundContext, RoundRecord, TreePolicy, positive, root_frontier
+from mmsmart.policies.books import Book
 from mmsmart.tree import Bools, CandidatePool, Ints
 
 Floats = NDArray[np.float64]
 
-_FIRST_PAUSE = 8
-"""Plain rounds before drafting is tried again; doubles with every failed try."""
-_LONGEST_PAUSE = 256
-_TRIAL = 3
-"""Rounds of a try."""
-_RATE = 0.05
-"""Share of the newest round in the running averages."""
 _AHEAD_RATE = 0.2
 """Share of the newest round in what children are expected; their probabilities are smoothed by calibration already."""
 _LEAST = 1e-9
@@ -36,6 +30,14 @@ _HICCUP = 4.0
 """A round counts as at most so many times what was predicted."""
 _LOOKS = (1, 2, 4, 8)
 """Depths that are looked ahead, until one pays: where the cost has a step, one more depth alone may not reach it."""
+_KNOWN = 20
+"""Observations of acceptance after which a drafter counts as known."""
+_GLANCE = 8
+"""Of so many rounds of a rest, one corrects the cost of a plain step."""
+_COMMON = 16
+"""Nodes up to which the usual price of one more is taken."""
+_BEYOND = 4
+"""Sizes beyond the last one over which the price of one more node is taken."""
 _CHILDREN = 3
 """Expected children of a node that are told apart when looking one depth ahead."""
 
@@ -57,9 +59,9 @@ class RateOptimal(TreePolicy):
         self.depth, self.top_k, self.width, self.nodes = depth, top_k, width, nodes
         self.costs: CostModel | None = None
         self.calibration = Calibration()
-        self._books: dict[int, _Book] = {}
+        self._books: dict[int, Book] = {}
         self._ahead = np.full((depth + 2, _CHILDREN), 0.5) ** np.arange(1, _CHILDREN + 1)  # typical child probabilities
-        self._round = _Round.none()
+        self._round = _REST
 
     def bind_costs(self, costs: CostModel, curves: SmartCurves) -> None:
         """Takes the device's costs."""
@@ -68,8 +70,12 @@ class RateOptimal(TreePolicy):
     def frontier(self, pool: CandidatePool, context: RoundContext) -> Ints | None:
         """The nodes worth expanding, or ``None`` when one more depth does not pay (or drafting rests)."""
         if not pool.blocks:
+            book = self._book(context.batch_size)
+            if book.resting:
+                self._round = _REST
+                return None
             self._round = now = self._begin(context)
-            if not self._book(context.batch_size).drafting(self._promising(now), now.plain_rate):
+            if not book.drafting(self._promising(now), self.calibration.seen >= _KNOWN):
                 return None
             now.charge(0)
             return root_frontier(context.batch_size)
@@ -77,12 +83,8 @@ class RateOptimal(TreePolicy):
         self._read(pool)
         if level >= self.depth:
             return None
-        drafts = now.drafts
-        value, count = now.best(drafts)
-        frontier, masses = self._expandable(pool, drafts[:, max(count, 1) - 1], level)
-        if not masses.any():
-            return None
-        if not self._deeper_pays(drafts, masses, level, value, count):
+        frontier, masses = self._expandable(pool, level)
+        if not masses.any() or not self._deeper_pays(masses, level):
             return None
         now.charge(frontier.shape[1])
         return frontier
@@ -93,22 +95,31 @@ class RateOptimal(TreePolicy):
             return pool.top(0)
         if self._round.probability.shape[1] < pool.token_ids.shape[1]:
             self._read(pool)  # a last block without any candidate was not asked about
-        _, count = self._round.best(self._round.drafts)
+        _, count = self._round.best(self._round.drafts(self.nodes))
         return pool.top(count, np.where(pool.present, self._round.probability, -np.inf).astype(np.float32))
 
     def record(self, record: RoundRecord) -> None:
         """Corrects costs and acceptance, and keeps the books on drafting against not drafting."""
         costs, batch, nodes = self._costs(), record.batch_size, record.tree.num_nodes
+        book = self._book(batch)
+        if self._round is _REST:
+            book.rest(batch)
+            if book.resting % _GLANCE:
+                return  # a rest costs nothing but a glance at the clock now and then
         context, drafted_ms = float(record.context_lengths.mean()), self._round.charged_ms
         expected_ms = float(costs.verify_ms(nodes, batch, context)) + drafted_ms * costs.factors["draft"]
         costs.observe_verify(record.verify_ms, nodes, batch, context)
+        if self._round is _REST:
+            return
         if drafted_ms:
             costs.observe_draft(record.draft_ms, drafted_ms)
         self.calibration.observe(record.tree, record.verification)
         tokens = float(record.verification.num_accepted.sum() + batch)
         elapsed_ms = record.draft_ms + record.verify_ms + (costs.table.fixed_ms if nodes > 1 else 0.0)
         # A hiccup of the machine says nothing about drafting.
-        self._book(batch).note(drafted_ms > 0, tokens, min(elapsed_ms, _HICCUP * expected_ms))
+        book.note(drafted_ms > 0, tokens, min(elapsed_ms, _HICCUP * expected_ms) * self._round.plain_rate)
+        if nodes > 1:
+            book.nodes = nodes - 1
 
     def _costs(self) -> CostModel:
         if self.costs is None:
@@ -117,8 +128,9 @@ class RateOptimal(TreePolicy):
             )
         return self.costs
 
-    def _book(self, batch: int) -> _Book:
-        return self._books.setdefault(batch, _Book())
+    def _book(self, batch: int) -> Book:
+        """Batches up to the next power of two share their accounts."""
+        return self._books.setdefault((batch - 1).bit_length(), Book())
 
     def _begin(self, context: RoundContext) -> _Round:
         """What the round costs at this batch and context, and the rate R, never below plain decoding's."""
@@ -126,8 +138,9 @@ class RateOptimal(TreePolicy):
         verify_ms = costs.verify_ms(np.arange(1, self.nodes + 2), batch, mean)
         raw_draft_ms = costs.table.draft.at(np.arange(self.width + 1), batch, mean)
         plain_rate = batch / float(verify_ms[0])
-        rate = max(plain_rate, self._book(batch).rate)
-        return _Round(batch, verify_ms, raw_draft_ms, costs.factors["draft"], plain_rate, rate)
+        book = self._book(batch)
+        rate = plain_rate * max(1.0, book.gain)
+        return _Round(batch, verify_ms, raw_draft_ms, costs.factors["draft"], plain_rate, rate, book.nodes)
 
     def _promising(self, now: _Round) -> bool:
         """Whether a chain of typical drafts, at its best depth, beats a plain step at the plain rate."""
@@ -149,7 +162,7 @@ class RateOptimal(TreePolicy):
         step = np.exp(pool.log_probs[:, start:].astype(np.float64) - pool.log_probs[now.rows, parents])
         present = step > 0
         own = self.calibration.at_depth(step, level) * present
-        now.add(own * now.probability[now.rows, parents], self.nodes)
+        now.add(own * now.probability[now.rows, parents])
         siblings = (-1, int(pool.ranks[0, -1]) + 1)  # they stand side by side, most probable first
         counts = present.reshape(siblings).sum(axis=0)[:_CHILDREN]
         if counts[0]:
@@ -157,22 +170,20 @@ class RateOptimal(TreePolicy):
             ahead = self._ahead[level, : len(typical)]
             ahead += _AHEAD_RATE * (typical - ahead)
 
-    def _deeper_pays(self, drafts: Floats, masses: Floats, level: int, value: float, count: int) -> bool:
-        """Whether one more depth, or several at once, are expected to beat ``value``.
+    def _deeper_pays(self, masses: Floats, level: int) -> bool:
+        """Whether one more depth, or several at once, are expected to beat the best choice without.
 
         Args:
-            drafts: ``[B, M]`` the best nodes so far, in falling order.
-            masses: ``[B, W]`` of the nodes to expand, in falling order.
+            masses: ``[B, W]`` of the nodes to expand, the best of each row first.
             level: Depths drafted so far.
-            value: The best ``tau(n) - R verify(n)`` without drafting on.
-            count: Its n.
         """
         now, (rows, width) = self._round, masses.shape
         typical = np.minimum(self._ahead[level + 1], self._ahead[level])
         price = float(now.draft_ms[width])
-        more = now.verify_ms[min(count + 1, self.nodes)] - now.verify_ms[count]
-        if count and masses[:, 0].sum() * typical[0] > now.rate * (price + more):
+        if masses[:, 0].sum() * typical[0] > now.rate * (price + now.climb_ms):
             return True  # the best child of each row alone pays for the depth
+        drafts = now.drafts(self.nodes)
+        value, _ = now.best(drafts)
         reach = np.cumprod(np.minimum.accumulate(self._ahead[level : self.depth + 1, 0])[1:])
         columns = [drafts, (masses[:, :, None] * typical).reshape(rows, -1)]
         done = 1
@@ -185,17 +196,17 @@ class RateOptimal(TreePolicy):
                 return True
         return False
 
-    def _expandable(self, pool: CandidatePool, bar: Floats, level: int) -> tuple[Ints, Floats]:
+    def _expandable(self, pool: CandidatePool, level: int) -> tuple[Ints, Floats]:
         """The newest nodes worth expanding: columns ``[B, W]`` (-1 for none) and their probabilities.
 
-        Those among the best so far (at least ``bar`` ``[B]``), and in any case the best one of each row; as many as
-        pay for a wider step, at most ``width``.
+        Those that pay for their own verification, and in any case the best one of each row; as many as pay for a
+        wider step, at most ``width``.
         """
         now, start = self._round, pool.last_block.start
         newest = now.probability[:, start:]
-        order = np.argsort(-newest, axis=1, kind="stable")[:, : self.width]
+        order = (-newest).argsort(axis=1, kind="stable")[:, : self.width]
         masses = newest[now.rows, order]
-        chosen = masses >= np.maximum(bar, _LEAST)[:, None]
+        chosen = masses > max(now.rate * now.margin_ms / now.batch, _LEAST)
         chosen[:, 0] = masses[:, 0] > 0
         masses = masses * chosen
         gains = masses.sum(axis=0).cumsum() * self._ahead[level, 0]
@@ -218,31 +229,45 @@ class _Round:
         plain_rate, rate: Tokens a millisecond: of plain decoding, and R.
         rows: ``[B, 1]`` for indexing.
         probability: ``[B, M]`` calibrated probability that each candidate is accepted, 1 at the root, 0 where absent.
-        drafts: ``[B, N]`` the largest of them, the root's left out, in falling order.
+        margin_ms: What one more node a row costs beyond the size that was verified last; 0 where nothing is known.
+        climb_ms: What one more node a row costs, on average over the sizes that are common.
         charged_ms: This round's drafting as predicted without corrections.
     """
 
     def __init__(
-        self, batch: int, verify_ms: Floats, raw_draft_ms: Floats, factor: float, plain_rate: float, rate: float
+        self,
+        batch: int,
+        verify_ms: Floats,
+        raw_draft_ms: Floats,
+        factor: float,
+        plain_rate: float,
+        rate: float,
+        usual: int,
     ) -> None:
         self.batch, self.verify_ms, self.plain_rate, self.rate = batch, verify_ms, plain_rate, rate
         self.draft_ms = raw_draft_ms * factor
         self.rows = np.arange(batch)[:, None]
         self.probability: Floats = np.ones((batch, 1))
-        self.drafts: Floats = np.ones((batch, 0))
         self.charged_ms = 0.0
+        common = min(_COMMON, len(verify_ms) - 1)
+        self.climb_ms = float(verify_ms[common] - verify_ms[1]) / (common - 1) if common > 1 else 0.0
+        beyond = verify_ms[usual : usual + _BEYOND]
+        self.margin_ms = float(beyond[-1] - beyond[0]) / len(beyond) if usual else 0.0
         self._raw_draft_ms = raw_draft_ms
         self._verify_price = rate * verify_ms
 
     @classmethod
     def none(cls) -> _Round:
         """Before the first round."""
-        return cls(1, np.ones(1), np.ones(1), 1.0, 1.0, 1.0)
+        return cls(1, np.ones(1), np.ones(1), 1.0, 1.0, 1.0, 0)
 
-    def add(self, probability: Floats, most: int) -> None:
+    def add(self, probability: Floats) -> None:
         """Takes in the newest block's probabilities ``[B, W]``."""
         self.probability = np.concatenate([self.probability, probability], axis=1)
-        self.drafts = falling(np.concatenate([self.drafts, probability], axis=1), most)
+
+    def drafts(self, most: int) -> Floats:
+        """The largest probabilities of each row ``[B, N]``, the root's left out, in falling order."""
+        return falling(self.probability[:, 1:], most)
 
     def charge(self, width: int) -> None:
         """Notes one more depth."""
@@ -259,43 +284,5 @@ class _Round:
         return float(self.batch + values[index]), index + 1
 
 
-class _Book:
-    """Drafting or not, for one batch size: rests when drafting does not pay, and tries again after growing pauses.
-
-    Attributes:
-        tokens, elapsed_ms: Decayed sums over all rounds; their ratio is the long-run rate R.
-    """
-
-    def __init__(self) -> None:
-        self.tokens = self.elapsed_ms = 0.0
-        self._stint = [0.0, 0.0, 0]  # tokens, milliseconds, rounds since the last rest
-        self._resting = 0
-        self._pause = _FIRST_PAUSE
-
-    @property
-    def rate(self) -> float:
-        """Tokens a millisecond over the last rounds; 0 before any."""
-        return self.tokens / self.elapsed_ms if self.elapsed_ms else 0.0
-
-    def drafting(self, promising: bool, plain: float) -> bool:
-        """Whether to draft now: it looks promising, it paid since the last rest, or it was not tried long enough."""
-        if self._resting:
-            return False
-        tokens, elapsed_ms, rounds = self._stint
-        if promising or rounds < _TRIAL or tokens > plain * elapsed_ms:
-            return True
-        self._stint, self._resting = [0.0, 0.0, 0], self._pause
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        return False
-
-    def note(self, drafted: bool, tokens: float, elapsed_ms: float) -> None:
-        """Books a round."""
-        self.tokens = (1 - _RATE) * self.tokens + tokens
-        self.elapsed_ms = (1 - _RATE) * self.elapsed_ms + elapsed_ms
-        if not drafted:
-            self._resting = max(0, self._resting - 1)
-            return
-        before = self._stint
-        self._stint = [(1 - _RATE) * before[0] + tokens, (1 - _RATE) * before[1] + elapsed_ms, before[2] + 1]
-        if self._stint[2] > 4 * _TRIAL:
-            self._pause = _FIRST_PAUSE
+_REST = _Round.none()
+"""The round of a rest, and what stands before the first round."""
