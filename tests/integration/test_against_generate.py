@@ -55,6 +55,11 @@ def test_two_hundred_charts_under_every_policy(model: str, tmp_path: Path) -> No
     whole(json.loads((tmp_path / "run.json").read_text()))
 
 
+@pytest.mark.parametrize("model", EMBEDDED_MODELS)
+def test_the_recorded_comparison_is_whole(model: str) -> None:
+    whole(json.loads((ROOT / "eval" / "results" / f"against_generate_{model}.json").read_text()))
+
+
 def whole(record: dict[str, object]) -> None:
     assert record["samples"] == 200
     assert record["different"] == []
