@@ -17,7 +17,7 @@ NODES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 WIDTHS = (0, 1, 2, 4, 8, 16)
 BATCHES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (128, 512)
-_POINT_MS = 40.0
+_POINT_MS = 25.0
 _LEAST, _MOST = 3, 15
 _DEAR_MS = 60.0
 """Sizes beyond one that took so long are not measured but extrapolated."""
