@@ -212,7 +212,9 @@ def test_colour_spaces(mode):
     assert image.mode == mode
     assert np.abs(pixels(images.load(image)) - (200, 100, 50)).max() <= 3
     if mode != "HSV":
-        assert np.abs(pixels(images.load(encode(image, "TIFF"))) - (200, 100, 50)).max() <= 3
+        # Pillow 12.3 cannot read the uncompressed YCbCr TIFF that it writes.
+        data = encode(image, "TIFF", compression="tiff_lzw")
+        assert np.abs(pixels(images.load(data)) - (200, 100, 50)).max() <= 3
 
 
 def test_cmyk_jpeg_is_not_inverted():
