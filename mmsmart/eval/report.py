@@ -139,14 +139,18 @@ def accuracy_tables(runs: Sequence[Run]) -> list[Table]:
 
 
 def details(runs: Sequence[Run]) -> Table:
-    """One row a run and policy."""
-    columns = (
+    """One row a run and policy; the model is named where there are several."""
+    columns = [
         *("data set", "policy", "mode", "batch", "T", "samples", "failed", "equal to plain", "speedup"),
         *("decode speedup", "tokens/s", "acceptance rate", "acceptance length", "first token ms", "new tokens"),
-    )
+    ]
     rows = [_detail(run, policy) for run in runs for policy in run.policies]
+    if len({run.setting[0] for run in runs}) > 1:
+        columns.insert(0, "model")
+        models = [run.setting[0] for run in runs for _ in run.policies]
+        rows = [[model, *row] for model, row in zip(models, rows, strict=True)]
     note = "Acceptance length: tokens a round, bonus included. Equal: samples whose token ids are plain decoding's."
-    return Table("Details", columns, rows, note)
+    return Table("Details", columns, rows, note, labels=columns.index("policy") + 1)
 
 
 def percent_with_interval(figures: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ th, td { padding: .35rem .5rem; border-bottom: 1px solid var(--rule); text-align
 thead th { background: var(--panel); white-space: normal; vertical-align: bottom; }
 th.text, td.text { text-align: left; }
 figure { margin: 1rem 0; max-width: 34rem; } .charts { display: grid; gap: 1rem 2rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 svg.chart { width: 100%; height: auto; } svg text { fill: var(--faint); font-size: 12px; }
 .grid { stroke: var(--rule); } .reference { stroke: var(--faint); stroke-dasharray: 4 4; }
 .line { fill: none; stroke-width: 2.2; } .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1rem;
@@ -117,18 +117,23 @@ def _chart_key(run: Run) -> tuple[str, str, float]:
 
 
 def _by_batch(runs: Sequence[Run], where: str) -> str:
-    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[int, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
         for policy, figures in run.policies.items():
             ratio = figures["speed"]["speedup"]
             if policy != BASELINE and ratio is not None and run.claims_speed:
-                found[policy][run.setting[2]].append(ratio)
-    series: dict[str, Points] = {
-        p: [(float(b), fmean(ratios)) for b, ratios in sorted(by.items())] for p, by in found.items()
-    }
+                found[policy][run.setting[2]][run.dataset] = ratio
+    series = {policy: points for policy, by_batch in found.items() if (points := _means(by_batch))}
     ticks = sorted({batch for points in series.values() for batch, _ in points})
     axes = Axes("batch size", "speedup", ticks, reference=1.0, top=1.5)
-    return _figure(f"Speedup against batch size: {where}", "Mean over data sets; dashed: plain decoding.", series, axes)
+    note = "Mean over the data sets that were run at every batch size; dashed: plain decoding."
+    return _figure(f"Speedup against batch size: {where}", note, series, axes)
+
+
+def _means(by_batch: Mapping[int, Mapping[str, float]]) -> list[tuple[float, float]]:
+    """A point for each batch size, of the same data sets everywhere."""
+    same = set.intersection(*(set(ratios) for ratios in by_batch.values()))
+    return [(float(b), fmean(ratios[name] for name in same)) for b, ratios in sorted(by_batch.items()) if same]
 
 
 def _by_depth(runs: Sequence[Run], where: str) -> str:

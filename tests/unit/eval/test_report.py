@@ -122,6 +122,25 @@ def test_details_count_equal_answers(tmp_path: Path) -> None:
     assert saved == {"sample": "2", "policy": "smart", "none": [1, 2, 2], "differing": [1, 2, 99]}
 
 
+def test_details_name_the_model_where_there_are_several(tmp_path: Path) -> None:
+    runs = runs_of(make_run(tmp_path / "a"), make_run(tmp_path / "b", settings={"model": "big"}))
+    table = details(runs)
+    assert table.columns[:3] == ["model", "data set", "policy"]
+    assert [row[0] for row in table.rows] == ["tiny", "tiny", "big", "big"]
+    assert table.labels == 3
+    assert "model" not in details(runs[:1]).columns
+
+
+def test_the_batch_figure_compares_the_same_data_sets(tmp_path: Path) -> None:
+    """A data set that was run at one batch size only would bend the line."""
+    slow, fast, many = make_run(tmp_path / "a", 100.0), make_run(tmp_path / "b", 25.0, dataset="textvqa"), tmp_path
+    shown = page(runs_of(slow, fast, make_run(many / "c", 50.0, settings={"batch size": 4})))
+    figure = shown[shown.index("Speedup against batch size") : shown.index("Acceptance by depth")]
+    assert re.findall(r"<title>([^<]*)</title>", figure) == ["1", "2"]
+    apart = page(runs_of(fast, many / "c"))
+    assert "Speedup against batch size" not in apart
+
+
 def test_markdown_tables_are_well_formed(tmp_path: Path) -> None:
     path = tmp_path / "report.md"
     text = write_report([make_run(tmp_path / "a", settings={"model": "a|b"})], None, path)
