@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+
+from mmsmart.eval.svg import nice_ticks
 
 WIDTH, HEIGHT = 420, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 14, 40
@@ -52,7 +53,7 @@ def line_chart(chart: Lines) -> str:
     points = [point for series in chart.series.values() for point in series]
     marked = [] if chart.mark is None else [(chart.mark.x, chart.mark.y)]
     across = max([x for x, _ in points + marked], default=1.0) or 1.0
-    ticks = nice_ticks(max([y for _, y in points + marked], default=1.0))
+    ticks = nice_ticks(max([y for _, y in points + marked], default=1.0), _TICKS)
     scale = _Scale(across, ticks[-1])
     body = [
         *(_level(tick, scale.y(tick)) for tick in ticks),
@@ -88,14 +89,6 @@ def bar_chart(title: str, bars: Sequence[tuple[str, float, str]], reference: flo
         )
         body.append(_text(label, label_width + width + 6, y + 15, "start"))
     return _figure(title, body, [], height)
-
-
-def nice_ticks(highest: float) -> list[float]:
-    """Round values from 0 to at least the highest."""
-    rough = max(highest, 1e-9) / _TICKS
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * share for share in (1, 2, 2.5, 5, 10) if power * share >= rough * (1 - 1e-9))
-    return [round(step * number, 10) for number in range(max(1, math.ceil(highest / step - 1e-9)) + 1)]
 
 
 @dataclass(frozen=True)

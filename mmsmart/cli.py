@@ -13,9 +13,8 @@ from typing import Any
 
 from mmsmart import __version__
 from mmsmart.bench.cli import add_parser as add_bench_parser
-from mmsmart.command import COMPILE, Parser, run
+from mmsmart.command import COMPILE, Parser, batch_sizes, run
 from mmsmart.config import SamplingParams
-from mmsmart.errors import InputError
 from mmsmart.eval.cli import add_parser as add_eval_parser
 from mmsmart.eval.cli import given_arguments
 from mmsmart.registry import DEFAULT_MODEL, DRAFTERS, EMBEDDED_MODELS, POLICIES, TARGETS
@@ -128,9 +127,7 @@ def _profile(arguments: argparse.Namespace) -> int:
     from mmsmart.profiling import profile, profile_path, settings_of
     from mmsmart.targets.loading import quiet
 
-    sizes = arguments.batch.split(",")
-    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
-        raise InputError(f"--batch takes whole numbers from 1 on, separated by commas, got {arguments.batch!r}")
+    sizes = batch_sizes(arguments.batch)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     quiet(progress=arguments.model not in EMBEDDED_MODELS)
@@ -142,7 +139,7 @@ def _profile(arguments: argparse.Namespace) -> int:
         dtype=arguments.dtype,
         compile=COMPILE[arguments.compile],
     )
-    measured = profile(engine, batches=tuple(sorted({int(size) for size in sizes})), refresh=True)
+    measured = profile(engine, batches=sizes, refresh=True)
     _print_grid("target forward, by nodes a row (root included)", measured.table.verify)
     _print_grid("one depth of drafting, by nodes expanded a row (0: the round's opening)", measured.table.draft)
     if arguments.plot:

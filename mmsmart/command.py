@@ -23,6 +23,18 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+def batch_sizes(text: str) -> list[int]:
+    """What ``--batch 1,8,32`` says, ascending.
+
+    Raises:
+        InputError: Something else than whole numbers from 1 on.
+    """
+    sizes = text.split(",")
+    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
+        raise InputError(f"--batch takes whole numbers from 1 on, separated by commas, got {text!r}")
+    return sorted({int(size) for size in sizes})
+
+
 def run(command: Callable[[], int]) -> int:
     """Runs a command; returns its exit status: its own, 1 after a failure, 2 after a usage error."""
     try:

@@ -20,8 +20,8 @@ def tree_mask(lengths: Ints, sees: Bools, view_length: int, like: Tensor) -> Ten
         like: Gives dtype and device.
     """
     batch, queries, count = sees.shape
-    hidden = np.float32(torch.finfo(like.dtype).min) if like.dtype != torch.float64 else torch.finfo(like.dtype).min
     kind: type[np.floating] = np.float64 if like.dtype == torch.float64 else np.float32
+    hidden = kind(torch.finfo(like.dtype).min)
     mask: NDArray[np.floating] = np.full((batch, queries, view_length), hidden, kind)
     drafted = np.where(sees, kind(0), hidden)
     if (lengths == lengths[0]).all():

@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from mmsmart.command import batch_sizes
 from mmsmart.config import SamplingParams
 from mmsmart.errors import InputError
 from mmsmart.files import replacing
@@ -53,7 +54,7 @@ def run_bench(arguments: argparse.Namespace) -> int:
     from mmsmart.bench.report import plot, table
     from mmsmart.bench.run import Benchmark
 
-    sizes = _numbers("--batch", arguments.batch)
+    sizes = batch_sizes(arguments.batch)
     baselines = _baselines(arguments)
     for name in ("questions", "repeats", "max_new_tokens"):
         if getattr(arguments, name) < 1:
@@ -89,10 +90,3 @@ def _baselines(arguments: argparse.Namespace) -> list[str]:
     if "assisted" in names and not arguments.assistant:
         raise InputError("the baseline 'assisted' needs --assistant MODEL")
     return names
-
-
-def _numbers(option: str, given: str) -> list[int]:
-    sizes = given.split(",")
-    if not all(size.strip().isdigit() and int(size) > 0 for size in sizes):
-        raise InputError(f"{option} takes whole numbers from 1 on, separated by commas, got {given!r}")
-    return sorted({int(size) for size in sizes})

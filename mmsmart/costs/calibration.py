@@ -34,19 +34,15 @@ class Calibration:
         self.offered = np.zeros_like(self.accepted)
         self.seen = 0  # observations ever
 
-    def conditional(self, probs: Floats, depths: NDArray[np.int64]) -> Floats:
-        """Calibrated acceptance of nodes, given that their parent is accepted; same shape as ``probs``."""
+    def conditional(self, probs: Floats, depths: NDArray[np.int64] | int) -> Floats:
+        """Calibrated acceptance of nodes, given that their parent is accepted; same shape as ``probs``.
+
+        Args:
+            probs: What the drafter said.
+            depths: Of each node, or one for all.
+        """
         place = self._place(probs, depths)
         estimate: Floats = (self.accepted[place] + self.strength * probs) / (self.offered[place] + self.strength)
-        return np.minimum(estimate, 1.0)
-
-    def at_depth(self, probs: Floats, depth: int) -> Floats:
-        """`conditional` for nodes of one depth, which a drafting policy asks for at every step."""
-        level = min(depth - 1, len(self.accepted) - 1)
-        bucket = _EDGES.searchsorted(probs)
-        estimate: Floats = (self.accepted[level][bucket] + self.strength * probs) / (
-            self.offered[level][bucket] + self.strength
-        )
         return np.minimum(estimate, 1.0)
 
     def observe(self, tree: TreeBatch, verification: Verification) -> None:
@@ -69,6 +65,6 @@ class Calibration:
         np.add.at(self.offered, place, 1.0)
         np.add.at(self.accepted, place, accepted[offered].astype(np.float64))
 
-    def _place(self, probs: Floats, depths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _place(self, probs: Floats, depths: NDArray[np.int64] | int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         level = np.clip(depths - 1, 0, len(self.accepted) - 1)
         return level, np.searchsorted(_EDGES, probs).astype(np.int64)

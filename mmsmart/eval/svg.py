@@ -71,9 +71,9 @@ def legend(names: Sequence[str]) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def nice_ticks(highest: float) -> list[float]:
-    """Round values from 0 to at least the highest."""
-    rough = max(highest, 1e-9) / _TICKS
+def nice_ticks(highest: float, count: int = _TICKS) -> list[float]:
+    """Round values from 0 to at least the highest, about ``count`` steps."""
+    rough = max(highest, 1e-9) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * (1 - 1e-9))
     return [round(step * number, 10) for number in range(max(1, math.ceil(highest / step - 1e-9)) + 1)]

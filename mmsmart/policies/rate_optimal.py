@@ -101,16 +101,15 @@ class RateOptimal(TreePolicy):
     def record(self, record: RoundRecord) -> None:
         """Corrects costs and acceptance, and keeps the books on drafting against not drafting."""
         costs, batch, nodes = self._costs(), record.batch_size, record.tree.num_nodes
-        book = self._book(batch)
+        book, context = self._book(batch), float(record.context_lengths.mean())
         if self._round is _REST:
             book.rest(batch)
-            if book.resting % _GLANCE:
-                return  # a rest costs nothing but a glance at the clock now and then
-        context, drafted_ms = float(record.context_lengths.mean()), self._round.charged_ms
+            if book.resting % _GLANCE == 0:  # a rest costs nothing but a glance at the clock now and then
+                costs.observe_verify(record.verify_ms, nodes, batch, context)
+            return
+        drafted_ms = self._round.charged_ms
         expected_ms = float(costs.verify_ms(nodes, batch, context)) + drafted_ms * costs.factors["draft"]
         costs.observe_verify(record.verify_ms, nodes, batch, context)
-        if self._round is _REST:
-            return
         if drafted_ms:
             costs.observe_draft(record.draft_ms, drafted_ms)
         self.calibration.observe(record.tree, record.verification)
@@ -161,7 +160,7 @@ class RateOptimal(TreePolicy):
         # Absent candidates have no parent that is absent: exp(-inf) = 0.
         step = np.exp(pool.log_probs[:, start:].astype(np.float64) - pool.log_probs[now.rows, parents])
         present = step > 0
-        own = self.calibration.at_depth(step, level) * present
+        own = self.calibration.conditional(step, level) * present
         now.add(own * now.probability[now.rows, parents])
         siblings = (-1, int(pool.ranks[0, -1]) + 1)  # they stand side by side, most probable first
         counts = present.reshape(siblings).sum(axis=0)[:_CHILDREN]
