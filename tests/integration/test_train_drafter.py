@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate.state import AcceleratorState
+from safetensors.torch import load_file
 
 import tiny
 from mmsmart import cli
@@ -254,3 +255,28 @@ def test_bad_data_is_refused_by_file_and_line(source: str, words: str, tmp_path:
         (tmp_path / "bad" / "bad.jsonl").write_text('{"picture": 3}\n')
     with pytest.raises(InputError, match=words):
         load_questions(str(tmp_path / source), 9, 0)
+
+
+def test_a_run_begins_with_a_published_head_and_is_not_gone_on_with_under_other_settings(
+    data: Path, tmp_path: Path, llava_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(data, tmp_path / "first", llava_folder) == 0
+    start = ("--start", str(tmp_path / "first" / "drafter"), "--card-questions", "1")
+    assert train(data, tmp_path / "second", llava_folder, *start, "--learning-rate", "1e-9") == 0
+    first, second = (load_file(tmp_path / name / "drafter" / "model.safetensors") for name in ("first", "second"))
+    for key, value in first.items():  # at this rate nothing is learned beyond the last bit of a bfloat16
+        assert torch.allclose(value.float(), second[key].float(), rtol=1e-2, atol=1e-6)
+    assert train(data, tmp_path / "second", llava_folder, *start, "--learning-rate", "1e-3") == 2
+    assert "learning_rate 1e-09, now 0.001" in capsys.readouterr().err
+    more = (*start, "--learning-rate", "1e-9", "--steps", "9")  # a longer run is the same run
+    assert train(data, tmp_path / "second", llava_folder, *more) == 0
+    assert json.loads((tmp_path / "second" / "curve.json").read_text())[-1]["step"] == 9
+
+
+def test_the_card_has_a_table_for_every_source(data: Path, tmp_path: Path, llava_folder: Path) -> None:
+    mixture = ("--data", str(data), "mmsmart-foreign", "--questions", "6", "4", "--card-questions", "1")
+    assert train(data, tmp_path / "out", llava_folder, *mixture) == 0
+    card = (tmp_path / "out" / "drafter" / "README.md").read_text()
+    assert f"Questions of `{data}`" in card
+    assert "Questions of `mmsmart-foreign`" in card
+    assert card.count("| all | chain of 5 |") == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,18 +88,20 @@ def write_card(
     command: str,
     minutes: float,
     curve: Sequence[dict[str, float]],
-    lines: Sequence[Line],
+    lines: Mapping[str, Sequence[Line]],
 ) -> None:
-    """Writes ``README.md`` beside the weights."""
+    """Writes ``README.md`` beside the weights.
+
+    Args:
+        folder: Where the drafter lies.
+        target: What it drafts for.
+        command, minutes, curve: How it was made, in what training time, with which held-out acceptance lengths.
+        lines: Rows of the table of every source of held-out questions.
+    """
     count, kind = len(curve), str(target.dtype).removeprefix("torch.")
     gpu = target.device.type == "cuda"
     where = torch.cuda.get_device_name(target.device) if gpu else f"CPU, {torch.get_num_threads()} torch thread(s)"
-    rows = "".join(
-        f"| {x.visual_tokens} | {x.shape} | {x.stats.mean_acceptance_length:.2f} | {x.stats.acceptance_rate:.2f} "
-        f"| {x.stats.draft_ms / max(1, x.stats.rounds):.2f} | {x.stats.verify_ms / max(1, x.stats.rounds):.2f} "
-        f"| {x.prompt_read_ms:.2f} | {x.speedup:.2f}x | {x.identical} |\n"
-        for x in lines
-    )
+    tables = "".join(_table(source, some) for source, some in lines.items() if some)
     best = max((point["acceptance_length"] for point in curve), default=0.0)
     text = f"""# MSD drafter for {target.name}
 
@@ -112,16 +114,28 @@ in {minutes:.0f} minutes of training ({where}), on answers that the target wrote
 Best held-out mean acceptance length of a chain of 5 while training: {best:.2f} ({count} evaluations, `curve.png`).
 
 Held-out questions, greedy, {kind}, batch 1, every arm interleaved with plain decoding; acceptance length counts the
-bonus token; draft and verify are milliseconds a round; the prompt is read once:
+bonus token; draft and verify are milliseconds a round; the prompt is read once.
+{tables}
+"identical" counts the questions whose token ids equal plain decoding's.
 
-| visual tokens | shape | acceptance length | rate | draft ms | verify ms | prompt ms | speedup | identical |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
-{rows}
-Of {lines[0].stats.new_tokens if lines else 0} tokens an arm. "identical" counts the questions whose token ids equal
-plain decoding's.
 Licence: Apache-2.0.
 """
     (folder / "README.md").write_text(text, encoding="utf-8")
+
+
+def _table(source: str, lines: Sequence[Line]) -> str:
+    rows = "".join(
+        f"| {x.visual_tokens} | {x.shape} | {x.stats.mean_acceptance_length:.2f} | {x.stats.acceptance_rate:.2f} "
+        f"| {x.stats.draft_ms / max(1, x.stats.rounds):.2f} | {x.stats.verify_ms / max(1, x.stats.rounds):.2f} "
+        f"| {x.prompt_read_ms:.2f} | {x.speedup:.2f}x | {x.identical} |\n"
+        for x in lines
+    )
+    return f"""
+Questions of `{source}`, {lines[0].stats.new_tokens} tokens an arm:
+
+| visual tokens | shape | acceptance length | rate | draft ms | verify ms | prompt ms | speedup | identical |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{rows}"""
 
 
 def _wall_ms(stats: GenerationStats) -> float:

@@ -7,6 +7,7 @@ import dataclasses
 import shlex
 import sys
 from datetime import timedelta
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ def add_drafter(commands: Any) -> None:
     parser = commands.add_parser("drafter", help="train an MSD drafter for a target")
     add = parser.add_argument
     add("--target", required=True, help="embedded name, folder or hub id of the target")
-    add("--data", default="mmsmart-charts", help="mmsmart-charts, a JSONL file, or a folder with JSONL files")
+    sources = "mmsmart-charts, mmsmart-foreign, JSONL files, folders with JSONL files; several are mixed"
+    add("--data", default=["mmsmart-charts"], nargs="+", metavar="SOURCE", help=sources)
+    add("--start", metavar="DRAFTER", help="go on from this head, a folder or a hub id (a new head)")
     add("--out", type=Path, required=True, help="folder of answers, checkpoints, curve and the finished drafter")
-    add("--questions", type=int, default=8000, help="most training questions (8000)")
+    add("--questions", type=int, default=[8000], nargs="+", help="most training questions, of all or of each (8000)")
     add("--max-new-tokens", type=int, default=256, help="longest answer to train on (256)")
     add("--steps", type=int, default=4000, help="optimiser steps at most (4000)")
     add("--minutes", type=float, default=float("inf"), help="cap on the minutes of training (none)")
@@ -34,6 +37,7 @@ def add_drafter(commands: Any) -> None:
     add("--precision", default="no", choices=("no", "bf16", "fp16"), help="mixed precision (no)")
     add("--device", default="auto", help="auto, cpu, cuda, ...")
     add("--dtype", default="auto", help="dtype of the target")
+    add("--keep-gib", type=float, default=2.0, help="memory for the target's hidden states of examples (2)")
     add("--seed", type=int, default=0, help="seed of order and weights (0)")
     add("--threads", type=int, help="threads that torch may use")
     parser.set_defaults(run=run_drafter)
@@ -44,30 +48,30 @@ def run_drafter(arguments: argparse.Namespace) -> int:
     import torch
 
     from mmsmart.api import load
-    from mmsmart.drafters.head import EagleHead
     from mmsmart.training.drafter.answers import answer_all, read_answers, usable
     from mmsmart.training.drafter.card import measure, write_card
     from mmsmart.training.drafter.loop import DrafterSettings, DrafterTrainer
-    from mmsmart.training.drafter.publish import new_head_config, plot_curve, publish
-    from mmsmart.training.drafter.questions import load_questions
+    from mmsmart.training.drafter.publish import first_head, plot_curve, publish
+    from mmsmart.training.drafter.questions import load_mixture
 
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    questions, held_out = load_questions(arguments.data, arguments.questions, arguments.seed)
+    questions, groups = load_mixture(arguments.data, arguments.questions, arguments.seed)
     state, device = _process(arguments.device)
     engine = load(arguments.target, drafter="ngram", policy="none", device=device, dtype=arguments.dtype)
     engine.target.model.requires_grad_(False)
-    held_out, length = usable(engine, held_out), arguments.max_new_tokens
+    torch.manual_seed(arguments.seed)
+    head, length = first_head(engine.target, arguments.start), arguments.max_new_tokens
+    groups = {source: usable(engine, held_out) for source, held_out in groups.items()}
+    held_out = [question for row in zip_longest(*groups.values()) for question in row if question is not None]
     share = (state.process_index, state.num_processes)
     answer_all(engine, questions, arguments.out, max_new_tokens=length, share=share)
     state.wait_for_everyone()
     answered = read_answers(engine.target, questions, arguments.out, max_new_tokens=length)
-    torch.manual_seed(arguments.seed)
-    head = EagleHead(new_head_config(engine.target)).to(engine.target.device)
-    head.embed_tokens.load_state_dict({"weight": engine.target.embed_tokens.weight.detach().clone()})
     fields = {field.name for field in dataclasses.fields(DrafterSettings)}
     settings = DrafterSettings(**{name: value for name, value in vars(arguments).items() if name in fields})
-    trainer = DrafterTrainer(engine.target, head, settings, arguments.out, arguments.precision)
+    kept = int(arguments.keep_gib * 2**30)
+    trainer = DrafterTrainer(engine.target, head, settings, arguments.out, arguments.precision, kept)
     head, progress, folder = trainer.run(answered, held_out), trainer.progress, arguments.out / "drafter"
     if not state.is_main_process:
         return 0
@@ -79,7 +83,7 @@ def run_drafter(arguments: argparse.Namespace) -> int:
         command="python -m mmsmart " + shlex.join(sys.argv[1:]),
         minutes=progress.elapsed_s / 60,
         curve=progress.curve,
-        lines=measure(engine.target, head, held_out[: arguments.card_questions]),
+        lines={name: measure(engine.target, head, some[: arguments.card_questions]) for name, some in groups.items()},
     )
     print(f"best held-out acceptance length {progress.best:.2f}: {folder}")
     return 0

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from mmsmart.config import SamplingParams
 from mmsmart.drafters.head import EagleHead
 from mmsmart.drafters.msd import MSDDrafter
 from mmsmart.engine import Engine, Request
+from mmsmart.errors import InputError
 from mmsmart.files import replacing
 from mmsmart.policies.chain import Chain
 from mmsmart.stats import pooled
@@ -52,6 +53,7 @@ class DrafterSettings:
         evaluate_every: Steps between held-out acceptance lengths.
         patience: Evaluations without a better one after which training ends.
         seed: Of order and weights.
+        start: The head that training begins with; empty for a new one.
     """
 
     steps: int = 4000
@@ -67,6 +69,12 @@ class DrafterSettings:
     evaluate_every: int = 250
     patience: int = 8
     seed: int = 0
+    start: str | None = None
+
+    def lasting(self) -> dict[str, Any]:
+        """All but how long a run takes and how often it is looked at, which may change when it goes on."""
+        passing = ("steps", "minutes", "evaluate_every", "patience")
+        return {name: value for name, value in asdict(self).items() if name not in passing}
 
 
 @dataclass
@@ -78,14 +86,27 @@ class Progress:
     best: float = 0.0
     since_best: int = 0
     curve: list[dict[str, float]] = field(default_factory=list)
-    done: bool = False
+
+    def ended(self, settings: DrafterSettings) -> bool:
+        """Whether steps or minutes are used up."""
+        return self.step >= settings.steps or self.elapsed_s / 60 >= settings.minutes
+
+    def done(self, settings: DrafterSettings) -> bool:
+        """Whether there is nothing left to do."""
+        return self.ended(settings) or self.since_best >= settings.patience
 
 
 class DrafterTrainer:
     """Trains one head; `run` goes on from the folder's checkpoint when there is one."""
 
     def __init__(
-        self, target: Target, head: EagleHead, settings: DrafterSettings, folder: Path, precision: str
+        self,
+        target: Target,
+        head: EagleHead,
+        settings: DrafterSettings,
+        folder: Path,
+        precision: str,
+        kept_bytes: int = 2 * 2**30,
     ) -> None:
         self.target, self.settings, self.folder = target, settings, folder
         self.accelerator = Accelerator(mixed_precision=precision, cpu=target.device.type == "cpu")
@@ -100,7 +121,7 @@ class DrafterTrainer:
         self.model, self.optimizer = self.accelerator.prepare(
             UnrolledHead(head, settings.unroll), optimizer, device_placement=[False, False]
         )
-        self.examples = ExampleStore(target, pictures=settings.visual_tokens == "all")
+        self.examples = ExampleStore(target, pictures=settings.visual_tokens == "all", budget_bytes=kept_bytes)
         self.progress = Progress()
 
     def run(self, answered: Sequence[Answered], held_out: Sequence[Question]) -> EagleHead:
@@ -109,14 +130,12 @@ class DrafterTrainer:
         progress, settings = self.progress, self.settings
         began = time.monotonic() - progress.elapsed_s
         bar = tqdm(total=settings.steps, initial=progress.step, desc="drafter", disable=not self._main, mininterval=2.0)
-        while not progress.done:
+        while not progress.done(settings):
             loss = self._step(_chosen(answered, progress.step, settings, self.accelerator.process_index))
             progress.step += 1
             progress.elapsed_s = self._agreed(time.monotonic() - began)
-            ended = progress.step >= settings.steps or progress.elapsed_s / 60 >= settings.minutes
-            if ended or progress.step % settings.evaluate_every == 0:
+            if progress.ended(settings) or progress.step % settings.evaluate_every == 0:
                 self._evaluate(held_out, loss, bar)
-                progress.done = ended or progress.since_best >= settings.patience
                 self._save()
             bar.update()
         bar.close()
@@ -169,6 +188,7 @@ class DrafterTrainer:
                 "head": self.head.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
                 "progress": vars(self.progress),
+                "settings": self.settings.lasting(),
             }
             with replacing(self.folder / "checkpoint.pt") as draft:
                 torch.save(state, draft)
@@ -179,10 +199,22 @@ class DrafterTrainer:
         path = self.folder / "checkpoint.pt"
         if path.is_file():
             state = torch.load(path, map_location=self.target.device, weights_only=True)
+            self._refuse_others(state.get("settings"))
             self.head.load_state_dict(state["head"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.progress = Progress(**state["progress"])
             logger.info("going on from step %d", self.progress.step)
+
+    def _refuse_others(self, before: dict[str, Any] | None) -> None:
+        if before is None:
+            raise InputError(f"{self.folder} holds a run of an older version; remove it, or give another --out")
+        now = self.settings.lasting()
+        changed = [f"{name} {was!r}, now {now.get(name)!r}" for name, was in before.items() if now.get(name) != was]
+        if changed:
+            raise InputError(
+                f"{self.folder} holds a run of other settings ({'; '.join(changed)}); "
+                "give the same ones to go on with it, or another --out"
+            )
 
 
 def head_loss(model: torch.nn.Module, target: Target, examples: Examples, settings: DrafterSettings) -> Tensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from mmsmart.drafters.checkpoints import load_head
 from mmsmart.drafters.head import EagleHead, HeadConfig
 from mmsmart.targets.base import Target
 
@@ -34,6 +35,23 @@ def new_head_config(target: Target) -> HeadConfig:
         qkv_bias=like_qwen,
         input_layernorm=like_qwen,
     )
+
+
+def first_head(target: Target, start: str | None) -> EagleHead:
+    """The head that training begins with, in float32: a published one, or a new one with the target's embedding.
+
+    Args:
+        target: The model to draft for.
+        start: Embedded name, folder or hub id of a head, as `mmsmart.load` takes it; `None` for a new head.
+
+    Raises:
+        ModelError: A checkpoint that cannot be read or does not fit the target.
+    """
+    if start is not None:
+        return load_head(start, target).to(target.device, torch.float32)
+    head = EagleHead(new_head_config(target)).to(target.device)
+    head.embed_tokens.load_state_dict({"weight": target.embed_tokens.weight.detach().clone()})
+    return head
 
 
 def as_served(head: EagleHead, target: Target) -> EagleHead:
