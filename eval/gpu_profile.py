@@ -13,7 +13,6 @@ every part; ``--replay FILE`` repeats only the predictions, without a GPU.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import platform
 import statistics
@@ -27,6 +26,7 @@ from typing import Any
 import torch
 import transformers
 from acceptance import Trace
+from gpu_device import bandwidth_gb_s, device_of, free, peak_gb, reset_peak, wait
 from random_models import PUBLISHED, TINY, cache_bytes, random_engine, weights_read_bytes
 from replay import Device, predict
 
@@ -34,7 +34,6 @@ from mmsmart.command import Parser, run
 from mmsmart.costs.profiler import Profile, measure, paper_curves
 from mmsmart.costs.table import CostTable, Grid
 from mmsmart.engine import Engine
-from mmsmart.errors import ModelError
 from mmsmart.files import replacing
 from mmsmart.policies.base import TreePolicy
 from mmsmart.policies.chain import Chain
@@ -77,34 +76,12 @@ class Probe(EngineBench):
         return statistics.median(times)
 
 
-def bandwidth_gb_s(device: torch.device, megabytes: int) -> dict[str, float]:
-    """Memory bandwidth on the spot: a large copy (read and write counted) and a large read (a sum)."""
-    source = torch.ones(megabytes * 2**20 // 4, device=device)
-    target = torch.empty_like(source)
-    actions: dict[str, tuple[Callable[[], Any], int]] = {
-        "copy": (lambda: target.copy_(source), 2 * source.nbytes),
-        "read": (lambda: source.sum(), source.nbytes),
-    }
-    result = {}
-    for name, (call, size) in actions.items():
-        call()
-        times = []
-        for _ in range(5):
-            _wait(device)
-            start = time.perf_counter()
-            call()
-            _wait(device)
-            times.append(time.perf_counter() - start)
-        result[name] = round(size / statistics.median(times) / 1e9, 1)
-    return result
-
-
 def measure_batch(engine: Engine, batch: int, context: int, bandwidth: float) -> tuple[CostTable, dict[str, Any]]:
     """One row of the report: every cost of one batch size, and its table."""
     target, probes = engine.target, []
     if target.compiled is not None:
         target.compiled.forget()  # of the batch before, which would count in this one's peak
-    _reset_peak(target.device)
+    reset_peak(target.device)
 
     def bench(rows: int, slots: int) -> Probe:
         probes.append(Probe(engine, rows, slots))
@@ -112,7 +89,7 @@ def measure_batch(engine: Engine, batch: int, context: int, bandwidth: float) ->
 
     sizes = {"batches": (batch,), "contexts": (context,), "nodes": node_sizes(target)}
     with torch.inference_mode():
-        measured = measure(bench, {}, **sizes, synchronize=lambda: _wait(target.device), progress=False).table
+        measured = measure(bench, {}, **sizes, synchronize=lambda: wait(target.device), progress=False).table
         plain_round_ms = probes[0].plain_round_ms()
     verify, draft = measured.verify.curve(batch, context), measured.draft.curve(batch, context)
     weights, slots = weights_read_bytes(target), cache_bytes(target) * batch * context
@@ -127,7 +104,7 @@ def measure_batch(engine: Engine, batch: int, context: int, bandwidth: float) ->
         "weights_read_gb": weights / 1e9,
         "cache_read_gb": slots / 1e9,
         "bandwidth_share": (weights + slots) / 1e6 / float(verify[0]) / bandwidth,
-        "peak_memory_gb": _peak_gb(target.device),
+        "peak_memory_gb": peak_gb(target.device),
     }
     return measured, rounded(row)
 
@@ -144,7 +121,7 @@ def measure_part(engine: Engine, arguments: argparse.Namespace, bandwidth: float
             table, row = measure_batch(engine, batch, arguments.context, bandwidth)
         except RuntimeError as error:  # out of memory, or what the compiler does not take: the others are still of use
             part["left_out"].append({"batch": batch, "why": " ".join(str(error).split())[:300]})
-            _free()
+            free()
             continue
         tables.append(table)
         part["rows"].append(row)
@@ -232,7 +209,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.replay:
         report = Report(arguments.json, json.loads(arguments.replay.read_text(encoding="utf-8")))
     else:
-        device = _device(arguments.device)
+        device = device_of(arguments.device)
         report = Report(arguments.json, _about(device, arguments))
         _measure_all(report, device, arguments)
     report.record |= {"acceptance": acceptance, "replay": {}}
@@ -253,7 +230,7 @@ def _measure_all(report: Report, device: torch.device, arguments: argparse.Names
     for key in arguments.models:
         start = time.perf_counter()
         engine = random_engine(shapes[key], device, dtype)
-        _wait(device)
+        wait(device)
         print(f"{shapes[key].name}: made in {time.perf_counter() - start:.1f} s", file=sys.stderr)
         for mode in arguments.modes:
             if mode == "compiled":
@@ -265,7 +242,7 @@ def _measure_all(report: Report, device: torch.device, arguments: argparse.Names
 
             measure_part(engine, arguments, max(bandwidth.values()), save)
         del engine
-        _free()
+        free()
 
 
 def _about(device: torch.device, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -281,32 +258,6 @@ def _about(device: torch.device, arguments: argparse.Namespace) -> dict[str, Any
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
         "parts": {},
     }
-
-
-def _device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ModelError("there is no GPU here; try the script with --device cpu --shapes tiny")
-    return torch.device(name)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _reset_peak(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def _peak_gb(device: torch.device) -> float:
-    return torch.cuda.max_memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0
-
-
-def _free() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _grid(record: dict[str, Any]) -> Grid:

@@ -95,6 +95,8 @@ def bind_costs(engine: Engine, profile: Literal["auto"] | None = "auto") -> None
     if engine.policy.needs_costs:
         measured = profiling.profile(engine) if profile == "auto" else profiling.estimated(engine)
         engine.policy.bind_costs(CostModel(measured.table), measured.curves)
+        if measured.table.measured:
+            profiling.keep_calibration(engine)
 
 
 def make_policy(given: str | TreePolicy) -> TreePolicy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -9,6 +10,7 @@ import logging
 import os
 import platform
 import statistics
+import weakref
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from pathlib import Path
@@ -20,11 +22,13 @@ import torch
 from mmsmart import __version__
 from mmsmart.batch import Batch, Prompt
 from mmsmart.config import SamplingParams
+from mmsmart.costs.calibration import Calibration
 from mmsmart.costs.estimate import estimate
 from mmsmart.costs.profiler import BATCHES, CONTEXTS, NODES, WIDTHS, Bench, Profile, measure, paper_curves
 from mmsmart.costs.table import CostTable
 from mmsmart.drafters.base import PromptContext, RoundOutcome
 from mmsmart.engine import Engine
+from mmsmart.files import replacing
 from mmsmart.policies.likelihood import Likelihood
 from mmsmart.sequence import Sequence
 from mmsmart.stats import GenerationStats
@@ -108,6 +112,30 @@ def profile(
         )
     result.table.save(path)
     return result
+
+
+def keep_calibration(engine: Engine) -> None:
+    """Gives the policy what earlier processes learnt of its drafter, and has it written down when the policy goes.
+
+    It lies beside the profile; what cannot be read is forgotten with a remark, what cannot be written is lost.
+    """
+    calibration = engine.policy.calibration
+    if calibration is None:
+        return
+    path = profile_path(settings_of(engine)).with_suffix(".acceptance.json")
+    try:
+        calibration.restore(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        logger.warning("%s is not read, acceptance is learnt anew: %r", path, error)
+    weakref.finalize(engine.policy, _write_calibration, calibration, calibration.seen, path)
+
+
+def _write_calibration(calibration: Calibration, before: int, path: Path) -> None:
+    if calibration.seen > before:
+        with contextlib.suppress(OSError), replacing(path) as draft:
+            draft.write_text(json.dumps(calibration.state()) + "\n", encoding="utf-8")
 
 
 def node_sizes(target: Target) -> tuple[int, ...]:

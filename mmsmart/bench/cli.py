@@ -16,6 +16,7 @@ from mmsmart.registry import DEFAULT_MODEL, DRAFTERS, POLICIES
 
 DEFAULT_POLICIES = "none,likelihood,smart,rate-optimal,chain,best-first"
 BASELINES = ("generate", "prompt-lookup", "assisted")
+WORKLOADS = ("charts", "foreign", "mixed")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,6 +33,12 @@ def add_parser(subparsers: Any) -> None:
     add("--drafter", default="auto", help=f"auto, {', '.join(DRAFTERS)}; {options}; wrong: auto's, never right")
     add("--policies", default=DEFAULT_POLICIES, metavar="NAME,...", help=f"of {', '.join(POLICIES)}; {options}")
     add("--batch", default="1,2,4,8,16,32", metavar="N,N,...", help="batch sizes (1,2,4,8,16,32)")
+    add(
+        "--workload",
+        default="charts",
+        choices=WORKLOADS,
+        help="what is asked: easy, hard, or both, long and short (charts)",
+    )
     add("--questions", type=int, default=32, metavar="N", help="held-out questions (32, or the largest batch)")
     add("--max-new-tokens", type=int, default=128, metavar="N", help="most tokens of an answer (128)")
     add("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (0)")

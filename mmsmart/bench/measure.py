@@ -35,6 +35,8 @@ def measure(
 ) -> list[Measured]:
     """Times every arm ``repeats`` times after a warm-up, in an order that turns by one each time.
 
+    Without any repeats the warm-up itself is what is returned: one cold pass, for a first look.
+
     Args:
         arms: What is compared; one that raises is left out from then on.
         questions: The same for every arm.
@@ -54,7 +56,7 @@ def measure(
                     failures[arm.name] = " ".join(str(error).split())[:200] or type(error).__name__
                     logger.warning("%s is left out at batch %d: %s", arm.name, batch_size, failures[arm.name])
                 else:
-                    if turn:  # the first pass warms caches, and policies that learn
+                    if turn or not repeats:  # the first pass warms caches, and policies that learn
                         tallies[arm.name].append(tally)
             bar.update()
     for name in failures:

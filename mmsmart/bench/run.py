@@ -55,7 +55,7 @@ class Benchmark:
         names = dict.fromkeys((PLAIN, *split_policies(arguments.policies)))
         self._ours: list[Arm] = [self._arm(name) for name in names]
         self._theirs = [self._baseline(name) for name in baselines]
-        self._questions = requests(max(arguments.questions, *sizes), arguments.seed, sampling)
+        self._questions = requests(max(arguments.questions, *sizes), arguments.seed, sampling, arguments.workload)
 
     def run(self, size: int) -> list[dict[str, Any]]:
         """All rows of one batch size."""
@@ -63,7 +63,7 @@ class Benchmark:
         names = {arm.name for arm in ours}
         sweep: list[Measured] = []
         if self._arguments.oracle:
-            sweep = self._measure([self._arm(name) for name in FIXED], size, 1, "oracle")
+            sweep = self._measure([self._arm(name) for name in FIXED], size, 0, "oracle")
             best = sorted((one for one in sweep if one.tallies), key=_wall)[:FINALISTS]
             ours += [self._arm(one.name) for one in best if one.name not in names]
         measured = self._measure([*self._theirs, *ours], size, self._arguments.repeats, f"batch {size}")
@@ -93,7 +93,8 @@ class Benchmark:
         """For a figure."""
         facts = self.settings()
         threads = f"{facts['threads']} threads"
-        return ", ".join([facts["model"], self._arguments.drafter, facts["device"], facts["dtype"], threads])
+        what = f"{self._arguments.drafter}, {self._arguments.workload}"
+        return ", ".join([facts["model"], what, facts["device"], facts["dtype"], threads])
 
     def _arm(self, policy: str) -> Arm:
         return EngineArm(policy, with_policy(self.engine, policy))

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mmsmart.config import SamplingParams
 from mmsmart.drafters.base import Drafter, DraftSession, PromptContext, RoundOutcome, TargetFacts
 from mmsmart.engine import Request
+from mmsmart.training.drafter.foreign import ForeignPicture, foreign_question
 from mmsmart.training.pictures import draw_picture
 from mmsmart.training.questions import heldout_samples
 from mmsmart.tree import CandidatePool, Candidates, Ints
 
+_FOREIGN_SEED = 900
+"""Far from the seeds that drafters are trained on."""
+_SHORT = 12
+"""Most tokens of a short answer of the mixed workload."""
 
-def requests(count: int, seed: int, sampling: SamplingParams) -> list[Request]:
-    """Held-out questions about drawn charts and scenes: all kinds in turn, answers of a few to some sixty tokens."""
-    return [Request(draw_picture(sample.facts), sample.question, sampling) for sample in heldout_samples(count, seed)]
+
+def requests(count: int, seed: int, sampling: SamplingParams, workload: str = "charts") -> list[Request]:
+    """Held-out questions.
+
+    Args:
+        count: How many.
+        seed: Of the generators.
+        sampling: For every question.
+        workload: ``charts``: drawn charts and scenes, all kinds in turn, answers of a few to some sixty tokens, easy
+            for the embedded drafters. ``foreign``: made-up pictures unlike those, hard for them. ``mixed``: both in
+            turn, and every other pair of answers cut short.
+    """
+    easy = [Request(draw_picture(sample.facts), sample.question, sampling) for sample in heldout_samples(count, seed)]
+    if workload == "charts":
+        return easy
+    numbers = range((_FOREIGN_SEED + seed) * 10**7, (_FOREIGN_SEED + seed) * 10**7 + count)
+    hard = [Request(ForeignPicture(n).draw(), foreign_question(n), sampling) for n in numbers]
+    if workload == "foreign":
+        return hard
+    short = replace(sampling, max_new_tokens=min(_SHORT, sampling.max_new_tokens))
+    mixed = [request for pair in zip(easy, hard, strict=True) for request in pair][:count]
+    return [replace(one, sampling=short) if place % 4 > 1 else one for place, one in enumerate(mixed)]
 
 
 class WrongDrafter(Drafter):

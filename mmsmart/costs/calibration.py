@@ -6,6 +6,9 @@ correct them, and decay, so that a change of content is followed. Replaces SMART
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,6 +67,22 @@ class Calibration:
         self.seen += int(offered.sum())
         np.add.at(self.offered, place, 1.0)
         np.add.at(self.accepted, place, accepted[offered].astype(np.float64))
+
+    def state(self) -> dict[str, Any]:
+        """The counts, as JSON holds them."""
+        return {"accepted": self.accepted.tolist(), "offered": self.offered.tolist(), "seen": self.seen}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes counts that `state` gave.
+
+        Raises:
+            ValueError: They are of another shape, or no counts.
+        """
+        accepted, offered = (np.asarray(state.get(name), np.float64) for name in ("accepted", "offered"))
+        fit = accepted.shape == offered.shape == self.offered.shape
+        if not fit or not ((accepted >= 0) & (accepted <= offered) & np.isfinite(offered)).all():
+            raise ValueError("no counts of acceptance, or of another shape")
+        self.accepted, self.offered, self.seen = accepted, offered, int(state["seen"])
 
     def _place(self, probs: Floats, depths: NDArray[np.int64] | int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         level = np.clip(depths - 1, 0, len(self.accepted) - 1)

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from mmsmart.config import require_whole
+from mmsmart.costs.calibration import Calibration
 from mmsmart.costs.fit import SmartCurves
 from mmsmart.costs.online import CostModel
 from mmsmart.tree import ABSENT, Bools, CandidatePool, Ints, TreeBatch
@@ -65,6 +66,8 @@ class TreePolicy(ABC):
     """Children wanted for each expanded node."""
     needs_costs: ClassVar[bool] = False
     """Whether `bind_costs` must be called before the first round."""
+    calibration: Calibration | None = None
+    """What a policy learns of how often its drafter is right, if it does; kept beside the device's profile."""
 
     def bind_costs(self, costs: CostModel, curves: SmartCurves) -> None:  # noqa: B027 - most policies do not ask
         """Takes the device's measured costs, and SMART's curves fitted to them."""

@@ -58,7 +58,7 @@ class RateOptimal(TreePolicy):
         positive("rate-optimal", depth=depth, top_k=top_k, width=width, nodes=nodes)
         self.depth, self.top_k, self.width, self.nodes = depth, top_k, width, nodes
         self.costs: CostModel | None = None
-        self.calibration = Calibration()
+        self.calibration: Calibration = Calibration()
         self._books: dict[int, Book] = {}
         self._ahead = np.full((depth + 2, _CHILDREN), 0.5) ** np.arange(1, _CHILDREN + 1)  # typical child probabilities
         self._round = _REST

@@ -62,6 +62,13 @@ def test_the_wrong_drafter_drafts_but_is_never_right() -> None:
     assert tally.token_ids == EngineArm("none", plain).answer(requests(2, 0, SAMPLING), 1).token_ids
 
 
+def test_the_mixed_workload_takes_easy_and_hard_questions_in_turn_long_and_short() -> None:
+    easy, hard, mixed = (requests(8, 0, SamplingParams(), name) for name in ("charts", "foreign", "mixed"))
+    assert [one.question for one in mixed] == [q.question for pair in zip(easy, hard, strict=True) for q in pair][:8]
+    assert [one.sampling.max_new_tokens for one in mixed] == [512, 512, 12, 12] * 2
+    assert len({one.question for one in hard}) == 8
+
+
 def test_a_failed_arm_is_a_row_with_its_reason() -> None:
     failed = Measured("prompt-lookup", 4, (), "not for batches")
     assert summary(failed, failed, None) == {"arm": "prompt-lookup", "batch": 4, "failure": "not for batches"}

@@ -1,5 +1,6 @@
 """Profiles: measured through the code that runs, kept, refused for other settings, used by the policies that ask."""
 
+import gc
 import json
 import logging
 from pathlib import Path
@@ -10,6 +11,7 @@ import tiny
 from mmsmart import cli
 from mmsmart.api import load
 from mmsmart.costs import profiler
+from mmsmart.engine import Engine
 from mmsmart.policies.rate_optimal import RateOptimal
 from mmsmart.profiling import profile, profile_path, settings_of
 
@@ -65,6 +67,33 @@ def test_the_cost_model_learns_from_real_rounds(llava_folder: Path) -> None:
     assert isinstance(engine.policy, RateOptimal)
     assert engine.policy.costs is not None
     assert set(engine.policy.costs.factors.values()) != {1.0}
+
+
+def test_what_is_learnt_of_a_drafter_is_kept_beside_the_profile(
+    llava_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def learnt(engine: Engine) -> RateOptimal:
+        assert isinstance(engine.policy, RateOptimal)
+        return engine.policy
+
+    engine = load(str(llava_folder), drafter="ngram", policy="rate-optimal")
+    path = profile_path(settings_of(engine)).with_suffix(".acceptance.json")
+    assert not path.exists()
+    engine.generate(tiny.picture(0), "What?", max_new_tokens=24)
+    counts = learnt(engine).calibration
+    assert counts.seen > 0
+    del engine
+    gc.collect()
+    assert path.is_file()
+    again = learnt(load(str(llava_folder), drafter="ngram", policy="rate-optimal")).calibration
+    assert again.seen == counts.seen
+    assert (again.offered == counts.offered).all()
+    assert (again.accepted == counts.accepted).all()
+    path.write_text('{"accepted": [[2]], "offered": [[1]], "seen": 1}')
+    with caplog.at_level(logging.WARNING):
+        fresh = learnt(load(str(llava_folder), drafter="ngram", policy="rate-optimal")).calibration
+    assert "learnt anew" in caplog.text
+    assert fresh.seen == 0
 
 
 def test_the_command_prints_and_keeps_it(
