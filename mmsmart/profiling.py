@@ -54,6 +54,7 @@ def settings_of(engine: Engine) -> dict[str, Any]:
         "drafter": f"{type(drafter).__name__} {getattr(drafter, 'checkpoint', '')}".strip(),
         "dtype": str(target.dtype),
         "compiled": target.compiled is not None,
+        "packed": target.packed,
         "threads": 0 if gpu else torch.get_num_threads(),
         "versions": {"mmsmart": __version__}
         | {name: importlib.metadata.version(name) for name in ("torch", "transformers")},

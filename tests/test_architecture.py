@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = (
     {"errors", "config", "registry", "embedded", "turns", "command", "files", "rotary"},
     {"pixels", "images", "tree", "sampling"},
-    {"verification", "kv_cache", "masks", "stats", "costs", "policies"},
+    {"verification", "kv_cache", "masks", "packed", "stats", "costs", "policies"},
     {"targets", "drafters"},
     {"drafting", "sequence"},
     {"batch"},

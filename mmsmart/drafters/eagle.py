@@ -17,6 +17,7 @@ from torch import Tensor
 from mmsmart.drafters.base import Drafter, DraftSession, PromptContext, RoundOutcome, TargetFacts
 from mmsmart.drafters.checkpoints import load_head
 from mmsmart.drafters.head import EagleHead
+from mmsmart.drafters.packed_head import PackedHead, served
 from mmsmart.drafters.rows import Rows, committed_rows, prompt_rows
 from mmsmart.errors import InputError
 from mmsmart.kv_cache import RaggedCache, additive_mask
@@ -40,6 +41,7 @@ class EagleDrafter(Drafter):
         self.checkpoint = checkpoint
         self.sees_pictures = visual_tokens == "all"
         self.head: EagleHead
+        self.served: EagleHead | PackedHead
         self.output: Any
 
     def bind(self, target: TargetFacts) -> Drafter:
@@ -49,7 +51,7 @@ class EagleDrafter(Drafter):
     def with_head(self, head: EagleHead, output: Any) -> EagleDrafter:
         """A copy that drafts with this head and the target's own output layer, ``[..., H]`` to ``[..., V]``."""
         bound = copy.copy(self)
-        bound.head, bound.output = head, output
+        bound.head, bound.output, bound.served = head, output, served(head)
         return bound
 
     def open(self, prompts: Sequence[PromptContext], roots: Ints) -> DraftSession:
@@ -108,7 +110,7 @@ class EagleSession(DraftSession):
 
     def _read(self, rows: Rows) -> Tensor:
         """Runs true rows ``[B, n]``, right-padded, through the head and keeps them in the cache."""
-        head = self.drafter.head
+        head = self.drafter.served
         inputs = torch.where(rows.is_picture[:, :, None], rows.states, head.fuse(rows.token_ids, rows.states))
         count = inputs.shape[1]
         self.cache.begin(count, self.device)
@@ -124,7 +126,7 @@ class EagleSession(DraftSession):
 
     def _step(self, pool: CandidatePool, frontier: Ints) -> Tensor:
         """One tree step: outputs ``[B, W, H]`` at the frontier's nodes."""
-        steps, head = self.steps, self.drafter.head
+        steps, head = self.steps, self.drafter.served
         assert steps is not None
         columns = np.maximum(frontier, 0)
         rows = np.arange(len(frontier))[:, None]

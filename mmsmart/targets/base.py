@@ -21,6 +21,7 @@ from torch import Tensor
 from mmsmart.errors import InputError, ModelError
 from mmsmart.images import fingerprint
 from mmsmart.kv_cache import RaggedCache, Storage
+from mmsmart.packed import Projection
 from mmsmart.targets.compiled import CompiledForward, obstacle
 from mmsmart.targets.generation_config import eos_token_ids
 from mmsmart.targets.inputs import EncodedImage, ModelInputs
@@ -54,7 +55,7 @@ class Target(ABC):
         self.name = name
         self.decoder = model.get_decoder()
         self._lean = LeanDecoder(self.decoder)
-        self.head = model.get_output_embeddings()
+        self.head = Projection(model.get_output_embeddings())
         self.embed_tokens = model.get_input_embeddings()
         parameters = inspect.signature(self.decoder.forward).parameters
         self.cache_argument = "cache" if "cache" in parameters else "past_key_values"
@@ -229,6 +230,8 @@ class Target(ABC):
         Returns:
             The session, the logits after each prompt ``[B, 1, V]``, and per prompt ``[T_b, H]`` or ``None``.
         """
+        self._lean.refresh()
+        self.head.refresh()
         lengths = np.array([one.length for one in inputs])
         longest, batch = int(lengths.max()), len(inputs)
         embeds, positions = self._padded(inputs, features, longest)
@@ -307,6 +310,12 @@ class Target(ABC):
             raise InputError(f"{self.name} cannot be compiled, as it {reason}; use compile=False")
         else:
             logger.info("%s is not compiled, as it %s", self.name, reason)
+
+    @property
+    def packed(self) -> bool:
+        """Whether forwards run on rearranged weights; see `mmsmart.packed`."""
+        with torch.inference_mode():
+            return self._lean.ready() and self._lean.packed()
 
     @property
     def one_device(self) -> bool:

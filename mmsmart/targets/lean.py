@@ -3,7 +3,8 @@
 A decode step of one token is a few hundred small operations, and most of its time goes into finding the way to them:
 keyword arguments, decorators, configuration looked up in every layer. `LeanDecoder` walks the same modules in a plain
 loop. For float32 the results are bit for bit those of the modules' own forward; norms of other dtypes are the modules'
-own, as their roundings are part of the model. Whatever is not exactly known (another layer class, quantised or wrapped
+own, as their roundings are part of the model. On a CPU the layers run on rearranged weights (`mmsmart.packed`), where
+results are equal up to the order of summation. Whatever is not exactly known (another layer class, quantised or wrapped
 weights, hooks, layers spread over devices) is left to transformers.
 """
 
@@ -17,6 +18,7 @@ from torch.nn import functional
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from mmsmart.kv_cache import RaggedCache, Storage
+from mmsmart.packed import PackedLayer, worthwhile
 from mmsmart.rotary import rotate, signed
 
 _DECODERS = frozenset({"LlamaModel", "Qwen2Model", "Qwen2VLTextModel"})
@@ -31,25 +33,47 @@ class LeanDecoder:
         self._decoder = decoder
         self._known = type(decoder).__name__ in _DECODERS and decoder.config.hidden_act == "silu"
         self._layers = [_Layer(layer) for layer in decoder.layers] if self._known else []
-        self._modules = list(decoder.modules())
+        self._hooks = [h for m in decoder.modules() for h in (m._forward_hooks, m._forward_pre_hooks)]
+        self._packed: list[PackedLayer] | None = None
+        self.packing = True
+        """Whether weights may be rearranged."""
 
     def ready(self) -> bool:
         """Whether every layer is still what it was taken for: nothing hooked, wrapped, quantised or being trained."""
         decoder = self._decoder
         if not self._known or decoder.training or decoder.config._attn_implementation != "sdpa":
             return False
-        if any(module._forward_hooks or module._forward_pre_hooks for module in self._modules):
-            return False
-        return all(layer.ready() for layer in self._layers)
+        return not any(self._hooks) and all(layer.ready() for layer in self._layers)
 
     def forward(self, embeds: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache | Storage) -> Tensor:
         """Embeddings ``[B, n, H]`` at positions ``[B, n]`` (``[3, B, n]`` for M-RoPE) to last hidden states."""
         cos, sin = self._decoder.rotary_emb(embeds, position_ids=positions)
         rotation = cos[:, None], signed(sin)[:, None]
         hidden = embeds
-        for index, layer in enumerate(self._layers):
-            hidden = layer.forward(hidden, rotation, mask, cache.layers[index])
+        layers: list[Any] = self._layers
+        if packed := self._packed_layers():
+            layers, rotation = packed, (cos[:, :, None], rotation[1].transpose(1, 2))
+        for layer, memory in zip(layers, cache.layers, strict=True):
+            hidden = layer.forward(hidden, rotation, mask, memory)
         return _norm(self._decoder.norm, hidden)
+
+    def refresh(self) -> None:
+        """Looks whether weights have changed where they lie; called for every prompt."""
+        if self._packed and not all(layer.watch.unchanged() for layer in self._packed):
+            self._packed = None
+
+    def packed(self) -> bool:
+        """Whether the next forward runs on rearranged weights."""
+        return bool(self._packed_layers())
+
+    def _packed_layers(self) -> list[PackedLayer]:
+        """The layers on rearranged weights; none where that does not go."""
+        if not self.packing or torch.is_grad_enabled():
+            return []
+        if self._packed is None or not all(layer.watch.same() for layer in self._packed):
+            weights = [weight for layer in self._layers for weight in layer.weights()]
+            self._packed = [layer.packed() for layer in self._layers] if worthwhile(weights) else []
+        return self._packed
 
 
 class _Layer:
@@ -87,6 +111,14 @@ class _Layer:
         normed = _norm(self._norms[1], hidden)
         gated = functional.silu(self._apply("gate_proj", normed)) * self._apply("up_proj", normed)
         return hidden + self._apply("down_proj", gated)
+
+    def weights(self) -> list[Tensor]:
+        """Of the linear maps."""
+        return [part.weight for part in self._parts.values()]
+
+    def packed(self) -> PackedLayer:
+        """The same layer on rearranged weights."""
+        return PackedLayer(self._attention, self._mlp, self._norms, self._dim)
 
     def _apply(self, name: str, rows: Tensor) -> Tensor:
         parameters = self._linear[name]
