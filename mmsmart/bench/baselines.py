@@ -44,7 +44,8 @@ class GenerateArm:
             self._first_ms[batch_size] = watch.lap()
         watch = Stopwatch(self._device)
         for group in groups:
-            tally.token_ids += self._batch(group, group[0].sampling.max_new_tokens)
+            longest = max(request.sampling.max_new_tokens for request in group)  # generate takes one for all rows
+            tally.token_ids += self._batch(group, longest)
         tally.wall_ms = watch.lap()
         tally.decode_ms = max(tally.wall_ms - self._first_ms[batch_size], 0.0)
         return tally
@@ -57,7 +58,8 @@ class GenerateArm:
             sampled = {"do_sample": True, "temperature": sampling.temperature, "top_k": 0, "top_p": 1.0}
         with torch.inference_mode():
             ids = self._model.generate(**inputs, max_new_tokens=new_tokens, **sampled, **self._options)
-        return [self._cut(row) for row in ids[:, inputs["input_ids"].shape[1] :].tolist()]
+        rows = ids[:, inputs["input_ids"].shape[1] :].tolist()
+        return [self._cut(row[: r.sampling.max_new_tokens]) for row, r in zip(rows, requests, strict=True)]
 
     def _inputs(self, requests: Sequence[Request]) -> dict[str, Tensor]:
         target = self._target
