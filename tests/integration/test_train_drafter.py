@@ -18,9 +18,10 @@ from mmsmart.engine import Engine
 from mmsmart.errors import InputError
 from mmsmart.training.drafter.answers import Answered, answer_all, read_answers, usable
 from mmsmart.training.drafter.examples import Examples, ExampleStore, make_example
-from mmsmart.training.drafter.loop import DrafterSettings, DrafterTrainer
+from mmsmart.training.drafter.loop import DrafterSettings, DrafterTrainer, head_loss
 from mmsmart.training.drafter.publish import new_head_config
 from mmsmart.training.drafter.questions import Question, load_questions
+from mmsmart.training.drafter.unroll import UnrolledHead
 
 
 @pytest.fixture
@@ -236,8 +237,8 @@ def test_an_example_is_the_same_whatever_stands_beside_it_and_whatever_is_kept(
     store, small = (ExampleStore(target, pictures=True, budget_bytes=b) for b in (2**30, 1))
     target.embed_images([target.encode(one.question.pictures(), one.question.text) for one in answered])
     for chosen in ([0, 2], [3, 2, 2], [0, 1, 2, 3]):
-        for found in (kept.batch([answered[i] for i in chosen]) for kept in (store, small)):
-            for row, index in enumerate(chosen):
+        for (found,) in (kept.batches([answered[i] for i in chosen]) for kept in (store, small)):
+            for row, index in enumerate(sorted(chosen)):  # the shortest first
                 count, rows = int(alone[index].rows.counts[0]), found.rows
                 assert int(rows.counts[row]) == count
                 assert torch.equal(rows.token_ids[row, :count], alone[index].rows.token_ids[0])
@@ -280,3 +281,19 @@ def test_the_card_has_a_table_for_every_source(data: Path, tmp_path: Path, llava
     assert f"Questions of `{data}`" in card
     assert "Questions of `mmsmart-foreign`" in card
     assert card.count("| all | chain of 5 |") == 2
+
+
+def test_a_step_reads_its_sequences_in_parts_of_like_lengths(data: Path, llava_folder: Path) -> None:
+    target = load(str(llava_folder), drafter="ngram", dtype="float32").target
+    questions, _ = load_questions(str(data), 99, 0)
+    answered = [Answered(question, tuple(range(10, 13 + 9 * (index % 3)))) for index, question in enumerate(questions)]
+    store = ExampleStore(target, pictures=True)
+    whole, parts = store.batches(answered)[0], store.batches(answered, 3)
+    assert sum(len(part.graded) for part in parts) == len(answered)
+    assert sum(part.graded.numel() for part in parts) < whole.graded.numel()
+    torch.manual_seed(0)
+    model = UnrolledHead(EagleHead(new_head_config(target)), 2)
+    settings, total = DrafterSettings(), int(whole.graded.sum())
+    together = head_loss(model, target, whole, settings)
+    apart = sum(head_loss(model, target, part, settings) * (int(part.graded.sum()) / total) for part in parts)
+    assert torch.allclose(together, torch.as_tensor(apart), rtol=1e-5)

@@ -81,10 +81,17 @@ class ExampleStore:
         self._room = budget_bytes
         self._kept: dict[Answered, Examples] = {}
 
-    def batch(self, answered: Sequence[Answered]) -> Examples:
-        """The examples of these questions, right-padded together; the same numbers whatever was asked for before."""
+    def batches(self, answered: Sequence[Answered], count: int = 1) -> list[Examples]:
+        """The examples of these questions in batches of like lengths; the same numbers whatever was asked for before.
+
+        Args:
+            answered: Questions with answers.
+            count: Batches at most: padding costs as much as what is padded, and attention the square of it.
+        """
         made = {one: self._kept.get(one) or self._make(one) for one in dict.fromkeys(answered)}
-        return Examples.stacked([made[one] for one in answered])
+        singles = sorted((made[one] for one in answered), key=lambda one: one.graded.shape[1])
+        size = -(-len(singles) // count)
+        return [Examples.stacked(singles[start : start + size]) for start in range(0, len(singles), size)]
 
     def _make(self, answered: Answered) -> Examples:
         example = make_example(self.target, answered, pictures=self.pictures)

@@ -35,6 +35,9 @@ from mmsmart.training.drafter.unroll import UnrolledHead
 
 logger = logging.getLogger(__name__)
 
+_BATCHES = 4
+"""Parts of a step's sequences, by length, that are padded and read one after the other."""
+
 
 @dataclass(frozen=True)
 class DrafterSettings:
@@ -158,14 +161,17 @@ class DrafterTrainer:
         warm = min(1.0, (progress.step + 1) / max(1, min(100, settings.steps // 10)))
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate * warm * 0.5 * (1 + float(torch.cos(torch.tensor(done * torch.pi))))
-        examples = self.examples.batch(chosen)
-        with self.accelerator.autocast():
-            loss = head_loss(self.model, self.target, examples, settings)
-        self.accelerator.backward(loss)
+        batches = self.examples.batches(chosen, _BATCHES)
+        total, mean = sum(int(batch.graded.sum()) for batch in batches), 0.0
+        for batch in batches:
+            with self.accelerator.autocast():
+                loss = head_loss(self.model, self.target, batch, settings) * (int(batch.graded.sum()) / total)
+            self.accelerator.backward(loss)
+            mean += loss.item()
         self.accelerator.clip_grad_norm_(self.model.parameters(), 0.5)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return loss.item()
+        return mean
 
     def _evaluate(self, held_out: Sequence[Question], loss: float, bar: Any) -> None:
         progress = self.progress
