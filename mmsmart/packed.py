@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import psutil
@@ -174,35 +173,6 @@ class Projection:
             result = self.module(rows)
             return result
         return self._packed(rows)
-
-
-class PackedParts:
-    """All linear maps of a model but those of some of its modules, for a stretch of its own forward."""
-
-    def __init__(self, model: nn.Module, without: Sequence[nn.Module]) -> None:
-        others = {id(module) for whole in without for module in whole.modules()}
-        self._modules: list[Any] = [m for m in model.modules() if type(m) is nn.Linear and id(m) not in others]
-        self._packed: list[tuple[Any, PackedLinear]] = []
-        self._watch: Watch | None = None
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """While it lasts, the modules' forwards are those of rearranged copies; hooked and replaced ones stay."""
-        if torch.is_grad_enabled():
-            yield
-            return
-        if self._watch is None or not self._watch.unchanged():
-            self._watch = Watch([(m, name) for m in self._modules for name in ("weight", "bias")])
-            fits = bool(self._modules) and worthwhile([m.weight for m in self._modules])
-            self._packed = [(m, PackedLinear([m.weight], [m.bias])) for m in self._modules] if fits else []
-        changed = [module for module, _ in self._packed if "forward" not in module.__dict__]
-        try:
-            for module, packed in self._packed:
-                module.__dict__.setdefault("forward", packed)
-            yield
-        finally:
-            for module in changed:
-                module.__dict__.pop("forward", None)
 
 
 def plain(module: Any) -> bool:

@@ -21,7 +21,7 @@ from torch import Tensor
 from mmsmart.errors import InputError, ModelError
 from mmsmart.images import fingerprint
 from mmsmart.kv_cache import RaggedCache, Storage
-from mmsmart.packed import PackedParts, Projection
+from mmsmart.packed import Projection
 from mmsmart.targets.compiled import CompiledForward, obstacle
 from mmsmart.targets.generation_config import eos_token_ids
 from mmsmart.targets.inputs import EncodedImage, ModelInputs
@@ -57,7 +57,6 @@ class Target(ABC):
         self._lean = LeanDecoder(self.decoder)
         self.head = Projection(model.get_output_embeddings())
         self.embed_tokens = model.get_input_embeddings()
-        self._eyes = PackedParts(model, [self.decoder, self.head.module])
         parameters = inspect.signature(self.decoder.forward).parameters
         self.cache_argument = "cache" if "cache" in parameters else "past_key_values"
         self.compiled: CompiledForward | None = None
@@ -191,9 +190,7 @@ class Target(ABC):
                 images[image.fingerprint] = self._features.get(image.fingerprint, image)
         new = [image for image in images.values() if image.embeds is None]
         if new:
-            with self._eyes.running():
-                features = self._image_features(new)
-            for image, embeds in zip(new, features, strict=True):
+            for image, embeds in zip(new, self._image_features(new), strict=True):
                 if len(embeds) != image.num_tokens:
                     raise ModelError(
                         f"{self.name} makes {len(embeds)} features of a picture that takes {image.num_tokens} "

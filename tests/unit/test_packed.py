@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mmsmart import packed
-from mmsmart.packed import PackedLinear, PackedParts, Projection, Watch, supported, worthwhile
+from mmsmart.packed import PackedLinear, Projection, Watch, supported, worthwhile
 
 needs_kernels = pytest.mark.skipif(not supported(torch.float32), reason="no oneDNN here")
 
@@ -103,28 +103,3 @@ def test_changed_weights_are_noticed(way: str) -> None:
         module.weight = nn.Parameter(module.weight.clone())
         assert not watch.same()
     assert not watch.unchanged()
-
-
-@needs_kernels
-def test_parts_run_rearranged_for_a_while_and_are_left_as_they_were() -> None:
-    eyes, rest = nn.Sequential(nn.Linear(32, 16), nn.GELU(), nn.Linear(16, 8)), nn.Linear(8, 4)
-    model = nn.Sequential(eyes, rest).requires_grad_(False)
-    parts, rows = PackedParts(model, [rest]), some(5, 32)
-    own = model(rows)
-    mine = lambda rows: torch.zeros(len(rows), 8)  # noqa: E731 - as accelerate replaces forwards
-    for replaced in (False, True):
-        if replaced:
-            eyes[2].forward = mine
-        with torch.inference_mode(), parts.running():
-            assert isinstance(eyes[0].forward, PackedLinear)
-            assert not isinstance(rest.forward, PackedLinear)
-            assert torch.allclose(model(rows), rest(mine(rows)) if replaced else own, atol=1e-5)
-        assert "forward" not in eyes[0].__dict__
-    assert eyes[2].forward is mine
-    with torch.inference_mode(), pytest.raises(KeyError), parts.running():
-        raise KeyError
-    assert "forward" not in eyes[0].__dict__
-    eyes[0].weight.data *= 2
-    with torch.inference_mode(), parts.running():
-        changed = eyes[0](rows)
-    assert torch.allclose(changed, eyes[0](rows), atol=1e-5)
