@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _FIRST_PAUSE = 8
 """Plain rounds before drafting is tried again; doubles with every failed try."""
-_LONGEST_PAUSE = 256
+_LONGEST_PAUSE = 128
 _TRIAL = 3
 """Rounds of a try while nothing is known of the drafter; later ones take one."""
 _RATE = 0.05

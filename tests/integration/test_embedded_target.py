@@ -24,12 +24,23 @@ LENGTH = 80
 SAMPLES = {"msd": 100, "right": 25, "wrong": 25, "ngram": 25}  # the drafter that is the default, and the others
 POLICY_SPECS = ("none", "chain", "static", "likelihood", "best-first")
 COST_AWARE = ("smart", "rate-optimal")
-MATRIX = [(kind, policy) for kind in SAMPLES for policy in POLICY_SPECS + COST_AWARE * (kind == "msd")]
+MODELS = ("tiny-llava", "tiny-qwen2-vl")
+MATRIX = [
+    (model, kind, policy)
+    for model in MODELS
+    for kind in (SAMPLES if model == MODELS[0] else ("msd",))
+    for policy in POLICY_SPECS + COST_AWARE * (kind == "msd")
+]
 
 
-@pytest.fixture(scope="module")
+@functools.cache
+def embedded(model: str) -> Engine:
+    return load(model, dtype="float32", drafter=f"msd:checkpoint={model}-msd")
+
+
+@pytest.fixture
 def engine() -> Engine:
-    return load("tiny-llava", dtype="float32", drafter="msd:checkpoint=tiny-llava-msd")
+    return embedded(MODELS[0])
 
 
 @functools.cache
@@ -38,16 +49,16 @@ def samples() -> list[Any]:
 
 
 @functools.cache
-def expected(index: int) -> list[int]:
-    sample, folder = samples()[index], model_folder("tiny-llava")
+def expected(model: str, index: int) -> list[int]:
+    sample, folder = samples()[index], model_folder(model)
     return tiny.reference_generate(_reference(str(folder)), [_picture(index)], sample.question, max_new_tokens=LENGTH)
 
 
 @functools.cache
 def _reference(folder: str) -> Any:
-    from transformers import LlavaForConditionalGeneration
+    from transformers import AutoModelForImageTextToText
 
-    return LlavaForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    return AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 @functools.cache
@@ -60,7 +71,7 @@ def drafter_for(kind: str, engine: Engine, indices: range) -> Drafter:
         return engine.drafter
     if kind == "ngram":
         return NgramDrafter()
-    answers = [expected(i) + [3] * LENGTH for i in indices]
+    answers = [expected(engine.target.name, i) + [3] * LENGTH for i in indices]
     return ScriptedDrafter(answers, right=kind == "right")
 
 
@@ -76,22 +87,24 @@ def ask(engine: Engine, kind: str, policy: str, indices: range) -> list[Generati
 @pytest.mark.parametrize(
     ("kind", "policy"), [("right", "likelihood"), ("wrong", "chain"), ("ngram", "best-first"), ("msd", "static")]
 )
-def test_ids_equal_generate_on_a_few_held_out_questions(engine: Engine, kind: str, policy: str) -> None:
+@pytest.mark.parametrize("model", MODELS)
+def test_ids_equal_generate_on_a_few_held_out_questions(model: str, kind: str, policy: str) -> None:
     for start in range(0, 12, 3):
         indices = range(start, start + 3)
-        assert [o.token_ids for o in ask(engine, kind, policy, indices)] == [expected(i) for i in indices]
+        found = [output.token_ids for output in ask(embedded(model), kind, policy, indices)]
+        assert found == [expected(model, i) for i in indices]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize(("kind", "policy"), MATRIX)
-def test_ids_equal_generate_on_held_out_questions(engine: Engine, kind: str, policy: str, batch: int) -> None:
+@pytest.mark.parametrize(("model", "kind", "policy"), MATRIX)
+def test_ids_equal_generate_on_held_out_questions(model: str, kind: str, policy: str, batch: int) -> None:
     wrong, count = [], SAMPLES[kind]
     for start in range(0, count, batch):
         indices = range(start, min(start + batch, count))
-        for index, output in zip(indices, ask(engine, kind, policy, indices), strict=True):
-            if output.token_ids != expected(index):
-                wrong.append((index, output.token_ids, expected(index)))
+        for index, output in zip(indices, ask(embedded(model), kind, policy, indices), strict=True):
+            if output.token_ids != expected(model, index):
+                wrong.append((index, output.token_ids, expected(model, index)))
     assert not wrong
 
 
