@@ -34,6 +34,7 @@ def load(
     device: str = "auto",
     dtype: str | torch.dtype = "auto",
     compile: Literal["auto"] | bool = "auto",
+    pack: bool = True,
     **options: Any,
 ) -> Engine:
     """Loads a target with its drafter and policy.
@@ -49,6 +50,9 @@ def load(
         dtype: ``"auto"`` (the checkpoint's on a GPU, float32 on a CPU), a name or a torch dtype.
         compile: Whether verification is compiled for few fixed shapes, on a GPU as CUDA graphs: ``"auto"`` does so on
             GPUs where the model allows it, and goes on without where compiling fails; ``True`` insists; ``False`` not.
+        pack: Whether a CPU may multiply by weights rearranged for its kernels: faster, for as much memory again; it is
+            not done where that is more than a quarter of what is free. Without it float32 results are transformers'
+            own to the last bit.
         options: Handed to transformers' ``from_pretrained``: ``device_map``, ``quantization_config``, ``revision``, ...
 
     Raises:
@@ -61,6 +65,7 @@ def load(
     shape = make_policy(policy)
     proposer = make_drafter(drafter, model)
     target = load_target(model, device=device, dtype=dtype, **options)
+    target.packing = pack
     if compile is True or (compile == "auto" and target.device.type == "cuda"):
         target.compile(required=compile is True)
     try:

@@ -142,10 +142,16 @@ class _Sample:
 
 
 class Projection:
-    """A linear module, through a rearranged copy where that is possible; anything else is called as it is."""
+    """A linear module, through a rearranged copy where that is possible; anything else is called as it is.
+
+    Attributes:
+        module: The module itself.
+        packing: Whether its weights may be rearranged.
+    """
 
     def __init__(self, module: Any) -> None:
         self.module = module
+        self.packing = True
         self._packed: PackedLinear | None = None
         self._watch: Watch | None = None
 
@@ -162,7 +168,7 @@ class Projection:
 
     def __call__(self, rows: Tensor) -> Tensor:
         """``[..., in]`` to ``[..., out]``."""
-        if not plain(self.module) or torch.is_grad_enabled():
+        if not self.packing or not plain(self.module) or torch.is_grad_enabled():
             result: Tensor = self.module(rows)
             return result
         if self._watch is None or not self._watch.same():

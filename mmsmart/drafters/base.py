@@ -93,6 +93,10 @@ class TargetFacts(Protocol):
     head: Any
 
     @property
+    def packing(self) -> bool:
+        """Whether a drafter may rearrange its weights for a CPU."""
+
+    @property
     def vocab_size(self) -> int:
         """V."""
 

@@ -46,12 +46,20 @@ class EagleDrafter(Drafter):
 
     def bind(self, target: TargetFacts) -> Drafter:
         """Loads the head for this target, unless it was given one."""
-        return self if hasattr(self, "head") else self.with_head(load_head(self.checkpoint, target), target.head)
+        if hasattr(self, "head"):
+            return self
+        return self.with_head(load_head(self.checkpoint, target), target.head, pack=target.packing)
 
-    def with_head(self, head: EagleHead, output: Any) -> EagleDrafter:
-        """A copy that drafts with this head and the target's own output layer, ``[..., H]`` to ``[..., V]``."""
+    def with_head(self, head: EagleHead, output: Any, *, pack: bool = True) -> EagleDrafter:
+        """A copy that drafts with this head, which is done with learning.
+
+        Args:
+            head: Of the target's width.
+            output: The target's own output layer, ``[..., H]`` to ``[..., V]``.
+            pack: Run on rearranged weights where that helps.
+        """
         bound = copy.copy(self)
-        bound.head, bound.output, bound.served = head, output, served(head)
+        bound.head, bound.output, bound.served = head, output, served(head) if pack else head
         return bound
 
     def open(self, prompts: Sequence[PromptContext], roots: Ints) -> DraftSession:

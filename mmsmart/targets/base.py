@@ -312,6 +312,15 @@ class Target(ABC):
             logger.info("%s is not compiled, as it %s", self.name, reason)
 
     @property
+    def packing(self) -> bool:
+        """Whether weights may be rearranged, the drafter's included; set before a drafter is bound."""
+        return self._lean.packing
+
+    @packing.setter
+    def packing(self, allowed: bool) -> None:
+        self._lean.packing = self.head.packing = allowed
+
+    @property
     def packed(self) -> bool:
         """Whether forwards run on rearranged weights; see `mmsmart.packed`."""
         with torch.inference_mode():

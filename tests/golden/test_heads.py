@@ -40,7 +40,8 @@ class FakeTarget:
 
     name = "golden"
 
-    def __init__(self, head: torch.Tensor, embedding: torch.Tensor) -> None:
+    def __init__(self, head: torch.Tensor, embedding: torch.Tensor, packing: bool) -> None:
+        self.packing = packing
         self.head = torch.nn.Linear(*reversed(head.shape), bias=False)
         self.head.weight = torch.nn.Parameter(head)
         self.embed_tokens = torch.nn.Embedding.from_pretrained(embedding.clone())
@@ -55,11 +56,13 @@ def scenarios() -> list[tuple[str, str]]:
     return [(case, name) for case in CASES for name in case_files(case)[0]["scenarios"]]
 
 
-def bound_drafter(case: str, tensors: dict[str, torch.Tensor], config: dict[str, Any], folder: Path) -> EagleDrafter:
+def bound_drafter(
+    case: str, tensors: dict[str, torch.Tensor], config: dict[str, Any], folder: Path, packing: bool = True
+) -> EagleDrafter:
     weights = {key.removeprefix("ckpt/"): value for key, value in tensors.items() if key.startswith("ckpt/")}
     (folder / "config.json").write_text(json.dumps(config))
     save_file(weights, folder / "model.safetensors")
-    target = FakeTarget(tensors["target/lm_head.weight"], weights["embed_tokens.weight"])
+    target = FakeTarget(tensors["target/lm_head.weight"], weights["embed_tokens.weight"], packing)
     drafter = (MSDDrafter if case.startswith("msd") else EagleDrafter)(str(folder)).bind(target)
     assert isinstance(drafter, EagleDrafter)
     assert drafter.head.embed_tokens is target.embed_tokens  # equal tables are held once
@@ -100,12 +103,13 @@ def check_cache(tensors: dict[str, torch.Tensor], at: str, session: DraftSession
             torch.testing.assert_close(data[index, 0, 0, :, :length], tensors[f"{at}/pass/{name}"], **CLOSE)
 
 
+@pytest.mark.parametrize("packing", [True, False])
 @pytest.mark.parametrize(("case", "scenario"), scenarios())
 @torch.inference_mode()
-def test_rounds_equal_the_original(case: str, scenario: str, tmp_path: Path) -> None:
+def test_rounds_equal_the_original(case: str, scenario: str, packing: bool, tmp_path: Path) -> None:
     record, tensors = case_files(case)
     settings = record["scenarios"][scenario]
-    drafter = bound_drafter(case, tensors, record["config"], tmp_path)
+    drafter = bound_drafter(case, tensors, record["config"], tmp_path, packing)
     policy = Watching(depth=settings["depth"], top_k=settings["top_k"], total=settings["drafts"])
     roots = tensors[f"{scenario}/in/first_token"].numpy()
     context = prompt_context(case, scenario, tensors)

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mmsmart.api import load
+from mmsmart.drafters.packed_head import PackedHead
 from mmsmart.kv_cache import RaggedCache
 from mmsmart.packed import supported
 from mmsmart.targets.base import Target
@@ -109,3 +111,23 @@ def test_weights_loaded_later_are_used(folder: Path) -> None:
     own = twice(target, 1, (3,), plain=True)[0]
     assert not torch.allclose(after, own, atol=1e-5)
     assert torch.allclose(twice(target, 1, (3,), plain=False)[0], own, atol=1e-5)
+
+
+def test_packing_can_be_declined_and_results_are_transformers_own_then(folder: Path) -> None:
+    engine = load(str(folder), drafter="ngram", policy="none", device="cpu", dtype="float32", pack=False)
+    assert not engine.target.packed
+    packed = load(str(folder), drafter="ngram", policy="none", device="cpu", dtype="float32")
+    assert packed.target.packed == supported(torch.float32)
+    for lean, own in zip(
+        twice(engine.target, 1, (5, 1), plain=False), twice(engine.target, 1, (5, 1), plain=True), strict=True
+    ):
+        assert torch.equal(lean, own)
+    hidden = torch.randn(3, engine.target.text_config.hidden_size)
+    with torch.inference_mode():
+        assert torch.equal(engine.target.logits(hidden), engine.target.head.module(hidden))
+
+
+def test_a_drafter_is_packed_as_its_target_is() -> None:
+    for pack in (True, False):
+        drafter: Any = load("tiny-llava", policy="none", device="cpu", dtype="float32", pack=pack).drafter
+        assert isinstance(drafter.served, PackedHead) == (pack and supported(torch.float32))

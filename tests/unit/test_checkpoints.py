@@ -56,6 +56,7 @@ def published_shapes(size: dict[str, Any]) -> dict[str, list[int]]:
 
 class Target:
     name = "tiny"
+    packing = True
 
     def __init__(self, hidden: int = 16, vocab: int = 24, embedding: torch.Tensor | None = None) -> None:
         self.embed_tokens = torch.nn.Embedding(vocab, hidden)
