@@ -50,9 +50,7 @@ def load(
         dtype: ``"auto"`` (the checkpoint's on a GPU, float32 on a CPU), a name or a torch dtype.
         compile: Whether verification is compiled for few fixed shapes, on a GPU as CUDA graphs: ``"auto"`` does so on
             GPUs where the model allows it, and goes on without where compiling fails; ``True`` insists; ``False`` not.
-        pack: Whether a CPU may multiply by weights rearranged for its kernels: faster, for as much memory again; it is
-            not done where that is more than a quarter of what is free. Without it float32 results are transformers'
-            own to the last bit.
+        pack: Whether a CPU may multiply by weights rearranged for its kernels: faster, for as much memory again.
         options: Handed to transformers' ``from_pretrained``: ``device_map``, ``quantization_config``, ``revision``, ...
 
     Raises:

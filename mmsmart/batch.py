@@ -32,13 +32,18 @@ class Prompt:
 
 
 class Batch:
-    """B running requests: the target's and the drafter's memory, the sampler, and each row's answer."""
+    """B running requests: the target's and the drafter's memory, the sampler, and each row's answer.
+
+    Attributes:
+        unread: Tokens a row, at most, that the drafter has not read; see `RoundRecord`.
+    """
 
     def __init__(self, prompts: list[Prompt], target: TargetSession, sampler: Sampler) -> None:
         self.running = list(prompts)
         self.target = target
         self.sampler = sampler
         self.draft: DraftSession | None = None
+        self.unread = int(target.lengths.max())
 
     @property
     def done(self) -> bool:

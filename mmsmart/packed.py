@@ -215,7 +215,14 @@ class PackedLayer:
         self._heads = query.weight.shape[0] // dim, key.weight.shape[0] // dim
         self._epsilon = [torch.tensor([_epsilon(norm)]) if norm is not None else None for norm in norms]
 
-    def forward(self, hidden: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None, cache: Any) -> Tensor:
+    def forward(
+        self,
+        hidden: Tensor,
+        rotation: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        cache: Any,
+        last: Tensor | None = None,
+    ) -> Tensor:
         """Hidden states ``[B, n, H]`` to those behind the layer.
 
         Args:
@@ -223,14 +230,18 @@ class PackedLayer:
             rotation: Cosines and signed sines ``[B, n, 1, dim]``.
             mask: Additive ``[B, 1, n, slots]``; ``None`` for causal rows of an empty cache, or a single row.
             cache: The layer's ``update(keys, values)``, which returns all that attention may see.
+            last: ``[B]`` one row of each run that is asked for alone (n = 1 in mask and result); all are remembered.
         """
         batch, count, _ = hidden.shape
         queries, keys = self._heads
         rows = self._projection(self._normed(0, hidden)).view(batch, count, -1, self._dim)
         turned = rotate(rows[:, :, : queries + keys], *rotation).transpose(1, 2)
         seen_keys, seen_values = cache.update(turned[:, queries:], rows[:, :, queries + keys :].transpose(1, 2))
+        asking = turned[:, :queries]
+        if last is not None:
+            hidden, asking, count = at_last(hidden, last), at_last(asking.transpose(1, 2), last).transpose(1, 2), 1
         attended = functional.scaled_dot_product_attention(
-            turned[:, :queries],
+            asking,
             seen_keys,
             seen_values,
             attn_mask=mask,
@@ -257,6 +268,11 @@ class PackedLayer:
             return own
         length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
         return hidden * torch.addcmul(epsilon, length, length, value=1 / hidden.shape[-1]).rsqrt_()
+
+
+def at_last(rows: Tensor, last: Tensor) -> Tensor:
+    """Of rows ``[B, n, ...]`` those at ``[B]`` places: ``[B, 1, ...]``."""
+    return rows[torch.arange(len(last), device=last.device), last][:, None]
 
 
 def _epsilon(norm: Any) -> float:

@@ -17,7 +17,14 @@ from mmsmart.verification import Verification
 
 Floats = NDArray[np.float64]
 
+CHILDREN = 3
+"""Expected children of a node that are told apart."""
+_RATE = 0.2
+"""Share of the newest round in what children are expected; their probabilities are smoothed already."""
 _EDGES = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97])
+
+
+_STATE = ("accepted", "offered", "expected", "_rounds")
 
 
 class Calibration:
@@ -29,6 +36,9 @@ class Calibration:
         strength: Prior weight s, in observations.
         decay: Factor on a bucket's counts in each round that offers some of its kind.
         depths: Depths kept apart; deeper ones share the last.
+
+    Attributes:
+        expected: ``[depths, 3]`` probability of a typical node's best children, given that it is accepted itself.
     """
 
     def __init__(self, strength: float = 4.0, decay: float = 0.98, depths: int = 12) -> None:
@@ -36,6 +46,8 @@ class Calibration:
         self.accepted = np.zeros((depths, len(_EDGES) + 1))
         self.offered = np.zeros_like(self.accepted)
         self.seen = 0  # observations ever
+        self.expected: Floats = np.full((depths, CHILDREN), 0.5) ** np.arange(1, CHILDREN + 1)
+        self._rounds = np.zeros(depths)  # that told something of each depth
 
     def conditional(self, probs: Floats, depths: NDArray[np.int64] | int) -> Floats:
         """Calibrated acceptance of nodes, given that their parent is accepted; same shape as ``probs``.
@@ -68,9 +80,16 @@ class Calibration:
         np.add.at(self.offered, place, 1.0)
         np.add.at(self.accepted, place, accepted[offered].astype(np.float64))
 
+    def expect(self, level: int, typical: Floats) -> None:
+        """Takes note of the best children ``[<= 3]`` of a round's nodes at a depth; the first rounds count most."""
+        self._rounds[level] += 1
+        row = self.expected[level, : len(typical)]
+        row += max(_RATE, 1 / (1 + self._rounds[level])) * (typical - row)
+
     def state(self) -> dict[str, Any]:
         """The counts, as JSON holds them."""
-        return {"accepted": self.accepted.tolist(), "offered": self.offered.tolist(), "seen": self.seen}
+        arrays = {name: getattr(self, name).tolist() for name in _STATE}
+        return arrays | {"seen": self.seen}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes counts that `state` gave.
@@ -78,12 +97,18 @@ class Calibration:
         Raises:
             ValueError: They are of another shape, or no counts.
         """
-        accepted, offered = (np.asarray(state.get(name), np.float64) for name in ("accepted", "offered"))
-        fit = accepted.shape == offered.shape == self.offered.shape
-        if not fit or not ((accepted >= 0) & (accepted <= offered) & np.isfinite(offered)).all():
+        arrays = {name: np.asarray(state.get(name), np.float64) for name in _STATE}
+        fit = all(array.shape == getattr(self, name).shape for name, array in arrays.items())
+        if not fit or not all((np.isfinite(array) & (array >= 0)).all() for array in arrays.values()):
             raise ValueError("no counts of acceptance, or of another shape")
-        self.accepted, self.offered, self.seen = accepted, offered, int(state["seen"])
+        if (arrays["accepted"] > arrays["offered"]).any() or (arrays["expected"] > 1).any():
+            raise ValueError("more accepted than offered")
+        for name, array in arrays.items():
+            setattr(self, name, array)
+        self.seen = int(state["seen"])
 
-    def _place(self, probs: Floats, depths: NDArray[np.int64] | int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        level = np.clip(depths - 1, 0, len(self.accepted) - 1)
+    def _place(self, probs: Floats, depths: NDArray[np.int64] | int) -> tuple[Any, NDArray[np.int64]]:
+        deepest = len(self.accepted) - 1
+        one = isinstance(depths, int)  # NumPy's clip takes longer than all the rest
+        level = min(max(depths - 1, 0), deepest) if one else np.clip(depths - 1, 0, deepest)
         return level, np.searchsorted(_EDGES, probs).astype(np.int64)

@@ -52,11 +52,12 @@ class CostModel:
     def observe_verify(self, measured_ms: float, nodes: int, batch: int, context: float) -> None:
         """Notes the time of a target forward."""
         predicted = float(self._tabulated_ms(nodes, batch, context))
-        self._blend("verify" if nodes > 1 else "plain", measured_ms, predicted)
-        left = measured_ms / float(self.target_ms(nodes, batch, context))
+        kind = "verify" if nodes > 1 else "plain"
+        self._blend(kind, measured_ms, predicted)
+        left = measured_ms / (predicted * self.factors[kind])
         grid = self.table.verify
         share = np.outer(weights(grid.sizes, nodes), weights(grid.batches, batch))
-        self._local *= np.clip(left, 1 / _BOUND, _BOUND) ** (_LOCAL_RATE * share)
+        self._local *= min(max(left, 1 / _BOUND), _BOUND) ** (_LOCAL_RATE * share)
 
     def observe_draft(self, measured_ms: float, predicted_ms: float) -> None:
         """Notes the time of a round's drafting, predicted without corrections."""
@@ -72,4 +73,4 @@ class CostModel:
             return
         ratio = measured_ms / predicted_ms
         now = self.factors[kind]
-        self.factors[kind] = (1 - _RATE) * now + _RATE * float(np.clip(ratio, now / _BOUND, now * _BOUND))
+        self.factors[kind] = (1 - _RATE) * now + _RATE * min(max(ratio, now / _BOUND), now * _BOUND)

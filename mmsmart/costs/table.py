@@ -7,6 +7,7 @@ constant.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -21,6 +22,8 @@ from mmsmart.errors import InputError
 from mmsmart.files import replacing
 
 SCHEMA = 1
+_CURVES = 64
+"""Curves that are kept."""
 Floats = NDArray[np.float64]
 
 
@@ -44,10 +47,18 @@ class Grid:
     def _values(self) -> Floats:
         return np.asarray(self.ms, np.float64)
 
+    @cached_property
+    def _curves(self) -> dict[tuple[float, float], Floats]:
+        return {}
+
     def curve(self, batch: float, context: float) -> Floats:
-        """Cost at every grid size ``[sizes]`` for this batch and context."""
-        at_context = self._values @ weights(self.contexts, context)
-        curve: Floats = at_context @ weights(self.batches, batch)
+        """Cost at every grid size ``[sizes]`` for this batch and context; not to be written to."""
+        curve = self._curves.get((batch, context))
+        if curve is None:  # a round asks several times for the same one
+            if len(self._curves) >= _CURVES:
+                self._curves.clear()
+            at_context = self._values @ weights(self.contexts, context)
+            curve = self._curves[batch, context] = at_context @ weights(self.batches, batch)
         return curve
 
     def at(self, size: ArrayLike, batch: float, context: float) -> Floats:
@@ -113,12 +124,14 @@ def _grid(record: Mapping[str, Any]) -> Grid:
     return Grid(ms=tuple(tuple(tuple(map(float, row)) for row in plane) for plane in record["ms"]), **axes)
 
 
+@functools.lru_cache(maxsize=256)
 def weights(axis: tuple[int, ...], value: float) -> Floats:
-    """Linear interpolation weights along an axis, clamped at its ends."""
+    """Linear interpolation weights along an axis, clamped at its ends; not to be written to."""
     weights = np.zeros(len(axis))
     place = float(np.interp(value, axis, np.arange(len(axis))))
     low = min(int(place), len(axis) - 1)
     weights[low] = 1 - (place - low)
     if low + 1 < len(axis):
         weights[low + 1] = place - low
+    weights.flags.writeable = False
     return weights

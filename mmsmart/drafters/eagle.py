@@ -90,9 +90,7 @@ class EagleSession(DraftSession):
         if self.pending:
             rows = Rows.appended([_as_rows(one) for one in self.pending])
             self.pending = []
-            outputs = self._read(rows)
-            last = torch.from_numpy(rows.counts - 1).to(self.device)
-            self.seed = outputs[torch.arange(len(last), device=self.device), last]
+            self.seed = self._read(rows)
         assert self.seed is not None
         self.steps = _Steps(self.seed, self.cache.lengths)
 
@@ -117,20 +115,24 @@ class EagleSession(DraftSession):
             self.seed = self.seed[torch.as_tensor(rows, device=self.device)]
 
     def _read(self, rows: Rows) -> Tensor:
-        """Runs true rows ``[B, n]``, right-padded, through the head and keeps them in the cache."""
+        """Keeps true rows ``[B, n]``, right-padded, in the cache; outputs ``[B, H]`` of each run's last one.
+
+        A head of one layer needs no more of the others than their keys and values.
+        """
         head = self.drafter.served
         inputs = torch.where(rows.is_picture[:, :, None], rows.states, head.fuse(rows.token_ids, rows.states))
-        count = inputs.shape[1]
+        count, ends = inputs.shape[1], self.cache.lengths + rows.counts
         self.cache.begin(count, self.device)
         lengths = torch.from_numpy(self.cache.lengths).to(self.device)
         positions = lengths[:, None] + torch.arange(count, device=self.device)
         mask = None
-        if self.cache.lengths.any():
-            slots = torch.arange(self.cache.view_length, device=self.device)
-            mask = additive_mask(slots <= positions[:, :, None], inputs)[:, None]
-        outputs: Tensor = head(inputs, positions, mask, self.cache)
+        if (ends < self.cache.view_length).any():
+            visible = torch.from_numpy(np.arange(self.cache.view_length) < ends[:, None]).to(self.device)
+            mask = additive_mask(visible, inputs)[:, None, None]
+        last = torch.from_numpy(rows.counts - 1).to(self.device)
+        outputs: Tensor = head(inputs, positions, mask, self.cache, last)
         self.cache.advance(rows.counts)
-        return outputs
+        return outputs[:, 0]
 
     def _step(self, pool: CandidatePool, frontier: Ints) -> Tensor:
         """One tree step: outputs ``[B, W, H]`` at the frontier's nodes."""

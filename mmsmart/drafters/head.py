@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mmsmart.kv_cache import RaggedCache
+from mmsmart.packed import at_last
 from mmsmart.rotary import rotate, signed
 
 
@@ -69,7 +70,9 @@ class EagleHead(nn.Module):
         rows: Tensor = self.embed_tokens(token_ids.clamp(max=self.embed_tokens.num_embeddings - 1))
         return rows
 
-    def forward(self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache) -> Tensor:
+    def forward(
+        self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache, last: Tensor | None = None
+    ) -> Tensor:
         """Fused rows ``[B, n, H]`` at ``[B, n]`` positions to outputs ``[B, n, H]``; writes ``n`` slots of the cache.
 
         Args:
@@ -77,8 +80,9 @@ class EagleHead(nn.Module):
             positions: Drafter positions.
             mask: Additive ``[B, 1, n, slots]``; ``None`` for causal rows of an empty cache, or a single row.
             cache: One layer, already told by `RaggedCache.begin` how many rows come.
+            last: ``[B]`` one row of each run that is asked for alone (n = 1 in mask and result); all are remembered.
         """
-        output: Tensor = self.layer(rows, positions, mask, cache)
+        output: Tensor = self.layer(rows, positions, mask, cache, last)
         return output
 
 
@@ -93,10 +97,13 @@ class HeadLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(size, eps=eps)
         self.mlp = _MLP(size, config.intermediate_size)
 
-    def forward(self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache) -> Tensor:
+    def forward(
+        self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache, last: Tensor | None = None
+    ) -> Tensor:
         """See `EagleHead.forward`."""
         normed = rows if self.input_layernorm is None else self.input_layernorm(rows)
-        rows = rows + self.self_attn(normed, positions, mask, cache)
+        attended = self.self_attn(normed, positions, mask, cache, last)
+        rows = (rows if last is None else at_last(rows, last)) + attended
         output: Tensor = rows + self.mlp(self.post_attention_layernorm(rows))
         return output
 
@@ -116,14 +123,19 @@ class HeadAttention(nn.Module):
         self._frequencies = (config.rope_theta**-exponents).tolist()  # plain numbers: no buffer to load, cast or place
         self._table: Tensor | None = None
 
-    def forward(self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache) -> Tensor:
-        """Attends over the cache, its own ``n`` new rows included."""
+    def forward(
+        self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache, last: Tensor | None = None
+    ) -> Tensor:
+        """Attends over the cache, its own ``n`` new rows included; see `EagleHead.forward`."""
         batch, count, _ = rows.shape
         queries, keys, values = self.projected(rows)
         cos, sin = self.rotation(positions, cache.view_length, rows.dtype)
         keys, values = cache.update(rotate(keys, cos, sin), values, 0)
+        queries = rotate(queries, cos, sin)
+        if last is not None:
+            queries, count = at_last(queries.transpose(1, 2), last).transpose(1, 2), 1
         attended = functional.scaled_dot_product_attention(
-            rotate(queries, cos, sin),
+            queries,
             keys,
             values,
             attn_mask=mask,

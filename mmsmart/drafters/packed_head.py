@@ -31,10 +31,13 @@ class PackedHead:
         embedded = functional.embedding(token_ids.clamp(max=len(self._table) - 1), self._table)
         return self._fc(torch.cat([embedded, hidden], dim=-1))
 
-    def __call__(self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache) -> Tensor:
+    def __call__(
+        self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache, last: Tensor | None = None
+    ) -> Tensor:
         """See `EagleHead.forward`."""
         cosines, sines = self._attention.rotation(positions, cache.view_length, rows.dtype)
-        return self._layer.forward(rows, (cosines.transpose(1, 2), sines.transpose(1, 2)), mask, cache.layers[0])
+        rotation = cosines.transpose(1, 2), sines.transpose(1, 2)
+        return self._layer.forward(rows, rotation, mask, cache.layers[0], last)
 
 
 def served(head: EagleHead) -> EagleHead | PackedHead:

@@ -45,6 +45,8 @@ class RoundRecord:
         draft_ms, verify_ms: Measured wall time.
         tree, verification: What was verified, and what came of it.
         context_lengths: ``[B]`` committed tokens before the round, prompt included.
+        unread: Tokens a row, at most, that the drafter had not read when the round began: usually those of the round
+            before, but after a rest all of the rest's, and in its first round the whole prompt.
     """
 
     draft_ms: float
@@ -52,6 +54,7 @@ class RoundRecord:
     tree: TreeBatch
     verification: Verification
     context_lengths: Ints
+    unread: int = 0
 
     @property
     def batch_size(self) -> int:

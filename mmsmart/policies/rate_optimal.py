@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mmsmart.costs.calibration import Calibration
+from mmsmart.costs.calibration import CHILDREN, Calibration
 from mmsmart.costs.fit import SmartCurves
 from mmsmart.costs.online import CostModel
 from mmsmart.errors import InputError
@@ -22,14 +22,14 @@ from mmsmart.tree import Bools, CandidatePool, Ints
 
 Floats = NDArray[np.float64]
 
-_AHEAD_RATE = 0.2
-"""Share of the newest round in what children are expected; their probabilities are smoothed by calibration already."""
 _LEAST = 1e-9
 """Nodes less probable than this are never expanded."""
 _HICCUP = 4.0
 """A round counts as at most so many times what was predicted."""
 _LOOKS = (1, 2, 4, 8)
 """Depths that are looked ahead, until one pays: where the cost has a step, one more depth alone may not reach it."""
+_UNREAD = 16
+"""Unread tokens beyond which a round's drafting time says nothing of the next one's: they are read once."""
 _KNOWN = 20
 """Observations of acceptance after which a drafter counts as known."""
 _GLANCE = 8
@@ -38,8 +38,6 @@ _COMMON = 16
 """Nodes up to which the usual price of one more is taken."""
 _BEYOND = 4
 """Sizes beyond the last one over which the price of one more node is taken."""
-_CHILDREN = 3
-"""Expected children of a node that are told apart when looking one depth ahead."""
 
 
 class RateOptimal(TreePolicy):
@@ -58,9 +56,8 @@ class RateOptimal(TreePolicy):
         positive("rate-optimal", depth=depth, top_k=top_k, width=width, nodes=nodes)
         self.depth, self.top_k, self.width, self.nodes = depth, top_k, width, nodes
         self.costs: CostModel | None = None
-        self.calibration: Calibration = Calibration()
+        self.calibration: Calibration = Calibration(depths=max(12, depth + 2))
         self._books: dict[int, Book] = {}
-        self._ahead = np.full((depth + 2, _CHILDREN), 0.5) ** np.arange(1, _CHILDREN + 1)  # typical child probabilities
         self._round = _REST
 
     def bind_costs(self, costs: CostModel, curves: SmartCurves) -> None:
@@ -107,14 +104,17 @@ class RateOptimal(TreePolicy):
             if book.resting % _GLANCE == 0:  # a rest costs nothing but a glance at the clock now and then
                 costs.observe_verify(record.verify_ms, nodes, batch, context)
             return
-        drafted_ms = self._round.charged_ms
-        expected_ms = float(costs.verify_ms(nodes, batch, context)) + drafted_ms * costs.factors["draft"]
+        drafted_ms, draft_ms = self._round.charged_ms, record.draft_ms
+        drafting_ms = drafted_ms * costs.factors["draft"]
+        expected_ms = float(costs.verify_ms(nodes, batch, context)) + drafting_ms
         costs.observe_verify(record.verify_ms, nodes, batch, context)
-        if drafted_ms:
-            costs.observe_draft(record.draft_ms, drafted_ms)
+        if record.unread > _UNREAD:  # most of the time went into reading a prompt, or what a rest has written
+            draft_ms = drafting_ms
+        elif drafted_ms:
+            costs.observe_draft(draft_ms, drafted_ms)
         self.calibration.observe(record.tree, record.verification)
         tokens = float(record.verification.num_accepted.sum() + batch)
-        elapsed_ms = record.draft_ms + record.verify_ms + (costs.table.fixed_ms if nodes > 1 else 0.0)
+        elapsed_ms = draft_ms + record.verify_ms + (costs.table.fixed_ms if nodes > 1 else 0.0)
         # A hiccup of the machine says nothing about drafting.
         book.note(drafted_ms > 0, tokens, min(elapsed_ms, _HICCUP * expected_ms) * self._round.plain_rate)
         if nodes > 1:
@@ -144,7 +144,7 @@ class RateOptimal(TreePolicy):
     def _promising(self, now: _Round) -> bool:
         """Whether a chain of typical drafts, at its best depth, beats a plain step at the plain rate."""
         # Depths that were not reached lately are taken to be no better than those before them.
-        mass = np.cumprod(np.minimum.accumulate(self._ahead[1 : self.depth + 1, 0]))[: self.nodes]
+        mass = np.cumprod(np.minimum.accumulate(self.calibration.expected[1 : self.depth + 1, 0]))[: self.nodes]
         drafting = now.draft_ms[0] + np.arange(len(mass)) * now.draft_ms[1]
         times = now.verify_ms[1 : len(mass) + 1] + drafting
         values = now.batch * (1 + mass.cumsum()) - now.plain_rate * times
@@ -163,11 +163,9 @@ class RateOptimal(TreePolicy):
         own = self.calibration.conditional(step, level) * present
         now.add(own * now.probability[now.rows, parents])
         siblings = (-1, int(pool.ranks[0, -1]) + 1)  # they stand side by side, most probable first
-        counts = present.reshape(siblings).sum(axis=0)[:_CHILDREN]
+        counts = present.reshape(siblings)[:, :CHILDREN].sum(axis=0)
         if counts[0]:
-            typical = own.reshape(siblings).sum(axis=0)[:_CHILDREN] / np.maximum(counts, 1)
-            ahead = self._ahead[level, : len(typical)]
-            ahead += _AHEAD_RATE * (typical - ahead)
+            self.calibration.expect(level, own.reshape(siblings)[:, :CHILDREN].sum(axis=0) / np.maximum(counts, 1))
 
     def _deeper_pays(self, masses: Floats, level: int) -> bool:
         """Whether one more depth, or several at once, are expected to beat the best choice without.
@@ -177,13 +175,13 @@ class RateOptimal(TreePolicy):
             level: Depths drafted so far.
         """
         now, (rows, width) = self._round, masses.shape
-        typical = np.minimum(self._ahead[level + 1], self._ahead[level])
+        typical = np.minimum(self.calibration.expected[level + 1], self.calibration.expected[level])
         price = float(now.draft_ms[width])
         if masses[:, 0].sum() * typical[0] > now.rate * (price + now.climb_ms):
             return True  # the best child of each row alone pays for the depth
         drafts = now.drafts(self.nodes)
         value, _ = now.best(drafts)
-        reach = np.cumprod(np.minimum.accumulate(self._ahead[level : self.depth + 1, 0])[1:])
+        reach = np.cumprod(np.minimum.accumulate(self.calibration.expected[level : self.depth + 1, 0])[1:])
         columns = [drafts, (masses[:, :, None] * typical).reshape(rows, -1)]
         done = 1
         for depths in _LOOKS:
@@ -208,7 +206,7 @@ class RateOptimal(TreePolicy):
         chosen = masses > max(now.rate * now.margin_ms / now.batch, _LEAST)
         chosen[:, 0] = masses[:, 0] > 0
         masses = masses * chosen
-        gains = masses.sum(axis=0).cumsum() * self._ahead[level, 0]
+        gains = masses.sum(axis=0).cumsum() * self.calibration.expected[level, 0]
         used = int((gains - now.rate * now.draft_ms[1 : len(gains) + 1]).argmax()) + 1
         return np.where(chosen, order + start, -1)[:, :used], masses[:, :used]
 

@@ -5,6 +5,7 @@ import pytest
 from test_policies import all_paths, closed_subsets, context, mass, source
 
 import trees
+from mmsmart.costs.calibration import Calibration
 from mmsmart.costs.fit import SmartCurves
 from mmsmart.costs.online import CostModel
 from mmsmart.costs.table import CostTable, Grid
@@ -115,7 +116,7 @@ def test_the_selection_is_the_best_of_all_prefix_closed_trees(steps):
     for seed in range(8):
         children = source(seed)
         policy = rate_optimal(costs, depth=3, top_k=3, width=99)
-        policy._ahead[:] = 1.0  # always worth one more depth: the whole pool is drafted
+        policy.calibration.expected[:] = 1.0  # always worth one more depth: the whole pool is drafted
         tree, session = grown(policy, children, [3])
         rate = 1 / float(costs.verify.at(1, 1, 10))
         paths = all_paths(children, 0, len(session.expanded), 3)
@@ -173,8 +174,10 @@ class Device:
         top = 0.88
         return [(1, np.log(top)), (2, np.log((1 - top) * 0.7)), (3, np.log((1 - top) * 0.2))]
 
-    def play(self, policy, rounds, *, factor=1.0):
-        for _ in range(rounds):
+    def play(self, policy, rounds, *, factor=1.0, prompt_every=0, prompt_ms=0.0):
+        """Every so many rounds another prompt is read first, as with short answers."""
+        for number in range(rounds):
+            reads = prompt_every and number % prompt_every == 0
             session = trees.TableSession(self.children)
             limits = RoundContext(np.full(self.batch, 50), np.full(self.batch, 10))
             tree = grow(policy, session, np.zeros(self.batch, np.int64), limits)
@@ -188,7 +191,9 @@ class Device:
                 float(self.costs.draft.at(0 if i == 0 else len(f[0]), self.batch, 10))
                 for i, f in enumerate(session.expanded)
             )
-            policy.record(RoundRecord(factor * draft, verify, tree, verification, limits.context_lengths))
+            read_ms, unread = (prompt_ms, 100) if reads else (0.0, 3)
+            record = (factor * draft + read_ms, verify, tree, verification, limits.context_lengths, unread)
+            policy.record(RoundRecord(*record))
             self.elapsed += factor * draft + verify
             self.tokens += float(verification.num_accepted.sum() + self.batch)
             self.sizes.append(tree.num_nodes)
@@ -216,6 +221,33 @@ def test_a_drafter_that_turns_good_is_taken_up_again():
     good = Device(costs, 1, truth=0.9, seed=1)
     good.play(policy, 200)
     assert np.mean(np.array(good.sizes[-50:]) > 1) > 0.9
+
+
+def test_reading_prompts_is_not_taken_for_the_price_of_drafting():
+    costs = table(STEPS)
+    sizes = []
+    for prompt_every in (0, 3):
+        policy = RateOptimal()
+        policy.bind_costs(CostModel(costs), CURVES)
+        device = Device(costs, 1, truth=0.9)
+        device.play(policy, 120, prompt_every=prompt_every, prompt_ms=40.0)
+        sizes.append(np.mean(device.sizes))
+        assert policy.costs.factors["draft"] == pytest.approx(1, abs=0.05)
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.1)
+
+
+def test_what_children_are_expected_is_learnt_quickly_and_kept():
+    calibration = Calibration()
+    calibration.expect(1, np.array([0.96, 0.02, 0.01]))
+    assert calibration.expected[1, 0] == pytest.approx(0.73)  # half way from the guess
+    for _ in range(6):
+        calibration.expect(1, np.array([0.96, 0.02, 0.01]))
+    other = Calibration()
+    other.restore(calibration.state())
+    assert other.expected[1] == pytest.approx([0.96, 0.02, 0.01], abs=0.08)
+    for key, value in (("expected", [[2.0] * 3] * 12), ("offered", [[1.0]]), ("accepted", [[-1.0] * 11] * 12)):
+        with pytest.raises(ValueError, match="accept"):
+            other.restore(calibration.state() | {key: value})
 
 
 def test_calibration_finds_the_true_acceptance():
