@@ -85,10 +85,11 @@ class RaggedCache(Cache):
         """
         steps = np.arange(paths.shape[1])
         source = np.where(paths < 0, steps, paths)
-        if (source != steps).any():
-            base = self.lengths[:, None]
+        rows, places = (source != steps).nonzero()
+        if len(rows):  # where a path leaves the first nodes; the others lie right
+            base = self.lengths[rows]
             for block in self._blocks:
-                block.move(base + source, base + steps)
+                block.move(rows, base + source[rows, places], base + places)
         self.advance(num_accepted + 1)
 
     def select_rows(self, rows: Sequence[int]) -> None:
@@ -139,12 +140,11 @@ class _Block:
             self.data = grown
         return self.data
 
-    def move(self, source: Ints, target: Ints) -> None:
+    def move(self, rows: Ints, source: Ints, target: Ints) -> None:
+        """Copies slot ``source[i]`` of row ``rows[i]`` to slot ``target[i]``."""
         assert self.data is not None
-        device = self.data.device
-        rows = torch.arange(source.shape[0], device=device)[:, None]
-        src, dst = torch.from_numpy(source).to(device), torch.from_numpy(target).to(device)
-        self.data[:, :, rows, :, dst] = self.data[:, :, rows, :, src]
+        row, src, dst = (torch.from_numpy(index).to(self.data.device) for index in (rows, source, target))
+        self.data[:, :, row, :, dst] = self.data[:, :, row, :, src]
 
     def select_rows(self, rows: Sequence[int], used: int) -> None:
         """Keeps these rows, in place where no row is needed after it was written over; copies ``used`` slots."""

@@ -5,6 +5,9 @@ nested set; so with drafting charged per depth the optimum is a scan over n alon
 What is already spent on drafting is sunk when choosing n: with the long-run rate R (tokens a millisecond) the best
 choice maximises ``tau(n) - R * verify(n)`` (renewal reward; Dinkelbach, 1967). One more depth is drafted when the best
 value reachable with its expected mass, less ``R * draft``, beats the best value now.
+
+A batch lasts as long as its longest answer: towards its end few rows share a round, and a token that its slowest rows
+lack is dear. So R is no more than the pace over the last rounds of all batch sizes, and no less than plain decoding's.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ _LOOKS = (1, 2, 4, 8)
 """Depths that are looked ahead, until one pays: where the cost has a step, one more depth alone may not reach it."""
 _UNREAD = 16
 """Unread tokens beyond which a round's drafting time says nothing of the next one's: they are read once."""
+_PACE = 0.02
+"""Share of the newest round in the pace over all batch sizes."""
 _KNOWN = 20
 """Observations of acceptance after which a drafter counts as known."""
 _GLANCE = 8
@@ -59,6 +64,7 @@ class RateOptimal(TreePolicy):
         self.calibration: Calibration = Calibration(depths=max(12, depth + 2))
         self._books: dict[int, Book] = {}
         self._round = _REST
+        self._written = self._passed_ms = 0.0
 
     def bind_costs(self, costs: CostModel, curves: SmartCurves) -> None:
         """Takes the device's costs."""
@@ -115,6 +121,8 @@ class RateOptimal(TreePolicy):
         self.calibration.observe(record.tree, record.verification)
         tokens = float(record.verification.num_accepted.sum() + batch)
         elapsed_ms = draft_ms + record.verify_ms + (costs.table.fixed_ms if nodes > 1 else 0.0)
+        self._written += _PACE * (tokens - self._written)
+        self._passed_ms += _PACE * (elapsed_ms - self._passed_ms)
         # A hiccup of the machine says nothing about drafting.
         book.note(drafted_ms > 0, tokens, min(elapsed_ms, _HICCUP * expected_ms) * self._round.plain_rate)
         if nodes > 1:
@@ -138,8 +146,12 @@ class RateOptimal(TreePolicy):
         raw_draft_ms = costs.table.draft.at(np.arange(self.width + 1), batch, mean)
         plain_rate = batch / float(verify_ms[0])
         book = self._book(batch)
-        rate = plain_rate * max(1.0, book.gain)
+        rate = max(plain_rate, min(plain_rate * book.gain, self._pace()))
         return _Round(batch, verify_ms, raw_draft_ms, costs.factors["draft"], plain_rate, rate, book.nodes)
+
+    def _pace(self) -> float:
+        """Tokens a millisecond over the last rounds, whatever their batch."""
+        return self._written / self._passed_ms if self._passed_ms else np.inf
 
     def _promising(self, now: _Round) -> bool:
         """Whether a chain of typical drafts, at its best depth, beats a plain step at the plain rate."""
