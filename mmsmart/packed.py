@@ -2,10 +2,9 @@
 
 Decoding multiplies a few rows, one to some sixty, by weights that stay the same, and torch's general product spends
 most of that time on rearranging the weights again and again. What is prepared once here takes half to two thirds less
-for such row counts, a third less in a prefill (`python eval/packed.py`), and as much memory again as the weights.
-In float32 a norm's weights are multiplied into the
-product behind it, and sums and gates are taken by the product's own loop; in bfloat16, where every rounding is part of
-the model, they stay apart.
+for such row counts, a third less in a prefill (`python eval/packed.py`), and as much memory again as the weights. In
+float32 a norm's weights are multiplied into the product behind it, and sums and gates are taken by the product's own
+loop; in bfloat16, where every rounding is part of the model, they stay apart.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ops: Any = torch.ops.mkldnn
 
 def worthwhile(weights: Sequence[Tensor]) -> bool:
     """Whether to rearrange these: all on the CPU in a dtype that the kernels know, and enough memory is free."""
-    known = all(w.device.type == "cpu" and w.dtype == weights[0].dtype for w in weights)
+    known = all(w.device.type == "cpu" and w.dtype == weights[0].dtype and w.is_contiguous() for w in weights)
     size = sum(weight.nbytes for weight in weights)
     return known and supported(weights[0].dtype) and size < _SHARE * psutil.virtual_memory().available
 
@@ -152,6 +151,7 @@ class Projection:
     def __init__(self, module: Any) -> None:
         self.module = module
         self.packing = True
+        self._source: Tensor | None = None  # what was last looked at
         self._packed: PackedLinear | None = None
         self._watch: Watch | None = None
 
@@ -164,18 +164,20 @@ class Projection:
     def refresh(self) -> None:
         """Looks whether the weights have changed; to be called now and then."""
         if self._watch is not None and not self._watch.unchanged():
-            self._watch = None
+            self._source = None
 
     def __call__(self, rows: Tensor) -> Tensor:
         """``[..., in]`` to ``[..., out]``."""
         if not self.packing or not plain(self.module) or torch.is_grad_enabled():
             result: Tensor = self.module(rows)
             return result
-        if self._watch is None or not self._watch.same():
-            self._watch = Watch([(self.module, "weight"), (self.module, "bias")])
-            fits = worthwhile([self.weight])
-            self._packed = PackedLinear([self.weight], [self.module.bias]) if fits else None
-        if self._packed is None or rows.dtype != self.weight.dtype:
+        weight = self.weight
+        if self._source is not weight or (self._watch is not None and not self._watch.same()):
+            self._source, self._packed, self._watch = weight, None, None
+            if worthwhile([weight]):
+                self._watch = Watch([(self.module, "weight"), (self.module, "bias")])
+                self._packed = PackedLinear([weight], [self.module.bias])
+        if self._packed is None or rows.dtype != weight.dtype:
             result = self.module(rows)
             return result
         return self._packed(rows)

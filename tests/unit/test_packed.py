@@ -46,6 +46,7 @@ def test_only_what_helps_is_rearranged(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not worthwhile([some(4, 4).half()])
     assert not worthwhile([torch.empty(4, 4, device="meta")])
     assert not worthwhile([some(4, 4), some(4, 4).bfloat16()])
+    assert not worthwhile([some(4, 8).T])
     assert worthwhile([some(4, 4)]) == supported(torch.float32)
     monkeypatch.setattr(packed.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 100}))
     assert not worthwhile([some(4, 4)])
@@ -103,3 +104,12 @@ def test_changed_weights_are_noticed(way: str) -> None:
         module.weight = nn.Parameter(module.weight.clone())
         assert not watch.same()
     assert not watch.unchanged()
+
+
+def test_a_projection_off_the_cpu_is_called_as_it_is() -> None:
+    module = nn.Linear(8, 4, device="meta").requires_grad_(False)
+    projection = Projection(module)
+    with torch.inference_mode():
+        for _ in range(2):
+            assert projection(torch.empty(3, 8, device="meta")).shape == (3, 4)
+            projection.refresh()
