@@ -107,7 +107,7 @@ def random_engine(shape: Shape, device: torch.device, dtype: torch.dtype) -> Eng
 def weights_read_bytes(target: Target) -> int:
     """Bytes of weights that one decode step reads: the language model and its head, one row of the embedding apart."""
     decoder, embedding = target.model.get_decoder(), target.embed_tokens.weight
-    parameters: dict[int, Tensor] = {id(p): p for p in [*decoder.parameters(), *target.head.parameters()]}
+    parameters: dict[int, Tensor] = {id(p): p for p in [*decoder.parameters(), *target.head.module.parameters()]}
     if embedding is not target.head.weight:
         parameters.pop(id(embedding), None)
     return sum(p.nbytes for p in parameters.values())
