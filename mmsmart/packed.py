@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mmsmart.attention import at_last, attend
 from mmsmart.rotary import rotate
 
 _SHARE = 0.25
@@ -239,18 +240,8 @@ class PackedLayer:
         rows = self._projection(self._normed(0, hidden)).view(batch, count, -1, self._dim)
         turned = rotate(rows[:, :, : queries + keys], *rotation).transpose(1, 2)
         seen_keys, seen_values = cache.update(turned[:, queries:], rows[:, :, queries + keys :].transpose(1, 2))
-        asking = turned[:, :queries]
-        if last is not None:
-            hidden, asking, count = at_last(hidden, last), at_last(asking.transpose(1, 2), last).transpose(1, 2), 1
-        attended = functional.scaled_dot_product_attention(
-            asking,
-            seen_keys,
-            seen_values,
-            attn_mask=mask,
-            is_causal=mask is None and count > 1,
-            enable_gqa=queries != keys,
-        )
-        hidden = self._added(self._output, attended.transpose(1, 2).reshape(batch, count, -1), hidden)
+        attended = attend(turned[:, :queries], seen_keys, seen_values, mask, last)
+        hidden = self._added(self._output, attended, hidden if last is None else at_last(hidden, last))
         normed = self._normed(1, hidden)
         if self._fused:
             gated = self._up.times(normed, self._gate.silu(normed))
@@ -270,11 +261,6 @@ class PackedLayer:
             return own
         length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
         return hidden * torch.addcmul(epsilon, length, length, value=1 / hidden.shape[-1]).rsqrt_()
-
-
-def at_last(rows: Tensor, last: Tensor) -> Tensor:
-    """Of rows ``[B, n, ...]`` those at ``[B]`` places: ``[B, 1, ...]``."""
-    return rows[torch.arange(len(last), device=last.device), last][:, None]
 
 
 def _epsilon(norm: Any) -> float:

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = (
-    {"errors", "config", "registry", "embedded", "turns", "command", "files", "rotary"},
+    {"errors", "config", "registry", "embedded", "turns", "command", "files", "rotary", "attention"},
     {"pixels", "images", "tree", "sampling"},
     {"verification", "kv_cache", "masks", "packed", "stats", "costs", "policies"},
     {"targets", "drafters"},

@@ -9,7 +9,7 @@ from typing import Any
 from mmsmart.config import SamplingParams
 from mmsmart.drafters.base import Drafter, DraftSession, PromptContext, RoundOutcome, TargetFacts
 from mmsmart.engine import Request
-from mmsmart.training.drafter.foreign import ForeignPicture, foreign_question
+from mmsmart.training.drafter.questions import foreign_questions
 from mmsmart.training.pictures import draw_picture
 from mmsmart.training.questions import heldout_samples
 from mmsmart.tree import CandidatePool, Candidates, Ints
@@ -34,8 +34,7 @@ def requests(count: int, seed: int, sampling: SamplingParams, workload: str = "c
     easy = [Request(draw_picture(sample.facts), sample.question, sampling) for sample in heldout_samples(count, seed)]
     if workload == "charts":
         return easy
-    numbers = range((_FOREIGN_SEED + seed) * 10**7, (_FOREIGN_SEED + seed) * 10**7 + count)
-    hard = [Request(ForeignPicture(n).draw(), foreign_question(n), sampling) for n in numbers]
+    hard = [Request(one.pictures(), one.text, sampling) for one in foreign_questions(count, _FOREIGN_SEED + seed)]
     if workload == "foreign":
         return hard
     short = replace(sampling, max_new_tokens=min(_SHORT, sampling.max_new_tokens))

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mmsmart.attention import at_last, attend
 from mmsmart.kv_cache import RaggedCache
-from mmsmart.packed import at_last
 from mmsmart.rotary import rotate, signed
 
 
@@ -127,22 +127,10 @@ class HeadAttention(nn.Module):
         self, rows: Tensor, positions: Tensor, mask: Tensor | None, cache: RaggedCache, last: Tensor | None = None
     ) -> Tensor:
         """Attends over the cache, its own ``n`` new rows included; see `EagleHead.forward`."""
-        batch, count, _ = rows.shape
         queries, keys, values = self.projected(rows)
         cos, sin = self.rotation(positions, cache.view_length, rows.dtype)
         keys, values = cache.update(rotate(keys, cos, sin), values, 0)
-        queries = rotate(queries, cos, sin)
-        if last is not None:
-            queries, count = at_last(queries.transpose(1, 2), last).transpose(1, 2), 1
-        attended = functional.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=mask,
-            is_causal=mask is None and count > 1,
-            enable_gqa=self.heads != self.kv_heads,
-        )
-        output: Tensor = self.o_proj(attended.transpose(1, 2).reshape(batch, count, -1))
+        output: Tensor = self.o_proj(attend(rotate(queries, cos, sin), keys, values, mask, last))
         return output
 
     def projected(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -56,7 +56,7 @@ def load_questions(source: str, count: int, seed: int) -> tuple[list[Question], 
         held = heldout_samples(_HELD_OUT, seed=seed + 1)
         return _from_samples(training_samples(count, seed=seed)), _from_samples(held)
     if source == FOREIGN:
-        made = [Question(foreign_question(n), (ForeignPicture(n),)) for n in _numbers(seed, count + _HELD_OUT)]
+        made = foreign_questions(count + _HELD_OUT, seed)
         return made[_HELD_OUT:], made[:_HELD_OUT]
     path = Path(source)
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
@@ -104,9 +104,10 @@ def _picture(made_from: Path | Facts | ForeignPicture) -> Image.Image:
     return made_from.draw() if isinstance(made_from, ForeignPicture) else images.load(made_from)
 
 
-def _numbers(seed: int, count: int) -> range:
-    """Numbers of made-up pictures, apart for every seed."""
-    return range(seed * 10**7, seed * 10**7 + count)
+def foreign_questions(count: int, seed: int) -> list[Question]:
+    """Questions about made-up pictures unlike charts; other ones for every seed."""
+    numbers = range(seed * 10**7, seed * 10**7 + count)
+    return [Question(foreign_question(n), (ForeignPicture(n),)) for n in numbers]
 
 
 def _from_samples(samples: Sequence[Sample]) -> list[Question]:
